@@ -1,0 +1,55 @@
+// A system-call filter, compiled when the project is built from profiles/seccomp/*.json (see tools/seccomp_compile.cc).
+//
+// The BPF program decides allow / errno / notify. For a call that notifies, the rules below, made from the same JSON,
+// say what the supervisor does with it. Rules look at registers only, never at the workload's memory, so there is
+// nothing to race.
+#pragma once
+
+#include <linux/filter.h>
+
+#include <cstdint>
+#include <span>
+
+#include "sandbox/violation.h"
+
+namespace caisson::sandbox {
+
+enum class Disposition : uint8_t {
+  kObserve,  // the kernel's other walls decide: record it and always let it continue
+  kDeny,     // record it and answer with an errno
+  kKill,     // record it, never answer, kill the whole sandbox
+};
+
+// True when (args[index] & mask) == value.
+struct ArgumentTest {
+  uint8_t index;
+  uint64_t mask;
+  uint64_t value;
+};
+
+struct NotifyRule {
+  int32_t number;  // system call number of the native architecture; kForeignArchitecture for any call of another one
+  Disposition disposition;
+  uint16_t errno_value;  // for kDeny
+  ViolationClass violation_class;
+  const char* reason;  // "syscall.mount", "net.connect", "fs.write", …
+  uint8_t test_count;  // all of them must hold
+  ArgumentTest tests[3];
+};
+
+inline constexpr int32_t kForeignArchitecture = -1;
+
+struct SeccompProgram {
+  const char* name;    // profile name: "balanced"
+  const char* sha256;  // of the JSON source, hex
+  std::span<const sock_filter> filter;
+  std::span<const NotifyRule> rules;  // sorted by number; within a number the first match wins
+};
+
+// The built-in program of that name, or nullptr.
+const SeccompProgram* FindSeccompProgram(const char* name);
+
+// The name of a native system call, or nullptr when the number is unknown.
+const char* SyscallName(int32_t number);
+
+}  // namespace caisson::sandbox

@@ -1,0 +1,44 @@
+// A violation: something the workload attempted or exceeded, with the evidence for it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace caisson::sandbox {
+
+enum class ViolationClass : uint8_t {
+  kTimeout,
+  kMemoryLimit,
+  kProcessLimit,
+  kOutputLimit,
+  kNetworkAccess,
+  kFilesystemWrite,
+  kSyscall,
+};
+
+// The public name of a class, for example "TimeoutViolation".
+const char* ClassName(ViolationClass violation_class);
+
+// kProven: a kernel counter, the supervisor's clock or register values say so.
+// kObserved: the detail was read from the workload's memory, which another of its threads could have changed in time.
+enum class Confidence : uint8_t { kProven, kObserved };
+
+using EvidenceValue = std::variant<int64_t, std::string>;
+
+struct Violation {
+  ViolationClass violation_class = ViolationClass::kSyscall;
+  std::string reason;      // machine-readable, for example "scratch_limit" or "syscall.mount"
+  Confidence confidence = Confidence::kProven;
+  int64_t time_ms = 0;     // since the command started
+  pid_t pid = 0;           // inside the sandbox; 0 when it belongs to the whole group
+  std::vector<std::pair<std::string, EvidenceValue>> evidence;
+  int64_t limit = -1;      // the limit that was passed; -1 when there is none
+  std::string suggestion;  // what a user can do about it; may be empty
+};
+
+}  // namespace caisson::sandbox
