@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "sandbox/violation.h"
+#include "base/violation.h"
 
 namespace caisson::sandbox {
 

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-namespace caisson::sandbox {
+namespace caisson {
 
 enum class ViolationClass : uint8_t {
   kTimeout,
@@ -41,4 +41,4 @@ struct Violation {
   std::string suggestion;  // what a user can do about it; may be empty
 };
 
-}  // namespace caisson::sandbox
+}  // namespace caisson
