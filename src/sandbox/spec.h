@@ -1,0 +1,85 @@
+// SandboxSpec: the small closed language in which a sandbox can be asked for. What it cannot spell, nobody can ask for:
+// there is no way to share a namespace with the host, keep a capability, skip the filter or mount something writable
+// that policy did not open itself.
+//
+// A Spec is plain data made by runtime/native from a judged plan. Files and directories come as descriptors that policy
+// opened and judged; the core mounts exactly those.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "sandbox/seccomp_program.h"
+
+namespace caisson::sandbox {
+
+enum class Access : uint8_t { kReadOnly, kCopyOnWrite, kReadWrite };
+
+// A regular file or a symbolic link that is written into the workspace before the workload starts.
+struct WorkspaceFile {
+  std::string path;   // relative, no "." or ".." components; parents come first as directories are made on the way
+  std::string bytes;  // contents, or the target of a symbolic link
+  mode_t mode = 0644;
+  bool symlink = false;
+};
+
+struct Mount {
+  UniqueFd source;          // O_PATH, as judged
+  std::string source_path;  // canonical; reopened and compared with `source` where descriptors cannot cross namespaces
+  std::string target;       // absolute, inside
+  Access access = Access::kReadOnly;
+};
+
+struct Limits {
+  int64_t memory_bytes = 0;
+  int64_t processes = 0;
+  int64_t cpu_millis = 0;
+  int64_t output_bytes = 0;
+  int64_t scratch_bytes = 0;
+  int64_t scratch_inodes = 0;
+};
+
+struct Command {
+  std::vector<std::string> argv;
+  std::vector<std::string> env;  // KEY=value, complete: nothing is inherited
+  std::string cwd;               // absolute, inside
+  int64_t timeout_ms = 0;
+  std::optional<std::string> stdin_bytes;  // absent: /dev/null, unless stdio passes through
+};
+
+enum class Stdio : uint8_t {
+  kCapture,      // keep stdout and stderr for the caller
+  kPassThrough,  // copy our stdin, stdout and stderr through, as they come
+  kTerminal,     // a pseudo-terminal of the sandbox's own, joined to ours
+};
+
+struct Spec {
+  std::vector<WorkspaceFile> workspace_files;  // used when there is no workspace mount
+  std::optional<Mount> workspace;              // target is /workspace
+  bool workspace_files_writable = false;
+  std::vector<Mount> mounts;
+  std::vector<std::string> etc_paths;      // host files below /etc shown read-only, where they exist
+  std::vector<std::string> masked_files;   // relative to /proc
+  std::vector<std::string> masked_directories;
+  bool proc_pids_only = false;  // mount /proc with subset=pid
+  std::string hostname = "caisson";
+  Limits limits;
+  const SeccompProgram* seccomp = nullptr;
+  std::vector<Command> commands;
+  Stdio stdio = Stdio::kCapture;
+  bool require_cgroups = false;   // refuse watched limits
+  bool require_landlock = false;  // refuse a kernel without it
+  // Writes below these prefixes are not counted as violations when refused ("/workspace/**/__pycache__" style is not
+  // needed: a component name anywhere in the path is enough).
+  std::vector<std::string> ignored_write_components;
+#ifdef CAISSON_TEST_HOOKS
+  std::string fail_step;  // the named set-up step reports EIO instead of running
+#endif
+};
+
+}  // namespace caisson::sandbox
