@@ -22,6 +22,12 @@ inline int OpenAt2(int dir_fd, const char* path, const struct open_how& how) {
   return static_cast<int>(::syscall(SYS_openat2, dir_fd, path, &how, sizeof(how)));
 }
 
+// glibc 2.36 declares these two without C linkage, so C++ cannot link them.
+inline int PidfdGetFd(int pidfd, int fd) { return static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd, fd, 0)); }
+inline int PidfdSendSignal(int pidfd, int signal) {
+  return static_cast<int>(::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0));
+}
+
 inline int PivotRoot(const char* new_root, const char* put_old) {
   return static_cast<int>(::syscall(SYS_pivot_root, new_root, put_old));
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <linux/filter.h>
+#include <linux/seccomp.h>
 
 #include <cstdint>
 #include <span>
@@ -48,6 +49,11 @@ struct SeccompProgram {
 
 // The built-in program of that name, or nullptr.
 const SeccompProgram* FindSeccompProgram(const char* name);
+
+// What to do with a call for which the filter returned SECCOMP_RET_USER_NOTIF (for any other call the answer means
+// nothing: a rule may name only what an allowing rule before it leaves over). nullptr, which no built-in program gives:
+// refuse the call.
+const NotifyRule* FindNotifyRule(const SeccompProgram& program, const seccomp_data& data);
 
 // The name of a native system call, or nullptr when the number is unknown.
 const char* SyscallName(int32_t number);

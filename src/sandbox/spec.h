@@ -48,7 +48,6 @@ struct Command {
   std::vector<std::string> argv;
   std::vector<std::string> env;  // KEY=value, complete: nothing is inherited
   std::string cwd;               // absolute, inside
-  int64_t timeout_ms = 0;
   std::optional<std::string> stdin_bytes;  // absent: /dev/null, unless stdio passes through
 };
 
@@ -72,10 +71,9 @@ struct Spec {
   const SeccompProgram* seccomp = nullptr;
   std::vector<Command> commands;
   Stdio stdio = Stdio::kCapture;
-  bool require_cgroups = false;   // refuse watched limits
-  bool require_landlock = false;  // refuse a kernel without it
-  // Writes below these prefixes are not counted as violations when refused ("/workspace/**/__pycache__" style is not
-  // needed: a component name anywhere in the path is enough).
+  bool allow_watched_limits = false;  // accept rlimits and sampling where no cgroup can be made
+  bool allow_no_landlock = false;     // accept a kernel without it
+  // A refused write is not counted as a violation when a component of its path has one of these names ("__pycache__").
   std::vector<std::string> ignored_write_components;
 #ifdef CAISSON_TEST_HOOKS
   std::string fail_step;  // the named set-up step reports EIO instead of running

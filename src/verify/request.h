@@ -2,6 +2,7 @@
 // is taken whole or refused with the path of the first fault; nothing is half-read.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -36,12 +37,19 @@ struct Source {
   // Exactly one of the three is set.
   std::optional<std::string> path;
   std::vector<SourceFile> files;
-  std::optional<std::string> archive;  // content hash "sha256:…"
+  std::optional<std::string> archive;  // content hash "sha256:…", in lower case
+  std::string archive_format;          // "tar" or "zip"; empty: told from the content
 };
 
 // Only what the request sets; the rest comes from the profile.
 struct RequestedLimits {
-  std::optional<int64_t> command_timeout_ms, budget_ms, cpu_millis, memory_bytes, processes, output_bytes, scratch_bytes;
+  std::optional<int64_t> command_timeout_ms;
+  std::optional<int64_t> budget_ms;
+  std::optional<int64_t> cpu_millis;  // thousandths of a CPU; the document has CPUs, possibly fractional
+  std::optional<int64_t> memory_bytes;
+  std::optional<int64_t> processes;
+  std::optional<int64_t> output_bytes;
+  std::optional<int64_t> scratch_bytes;
 };
 
 struct Mount {
@@ -52,7 +60,7 @@ struct Mount {
 
 struct Network {
   bool allowlist = false;  // false: mode none
-  std::vector<std::string> allow;
+  std::vector<std::string> allow;  // "host[:port]" in lower case, "*." or "**." in front for a wildcard
 };
 
 struct Request {
@@ -67,14 +75,24 @@ struct Request {
   std::vector<Mount> mounts;
   std::vector<std::string> artifacts;
   // For the service; parsed and kept here so that one document serves both.
-  std::string idempotency_key;
+  std::string idempotency_key;  // empty: none
   int64_t priority = 0;
   std::map<std::string, std::string> labels;
-  std::string callback_url;
-  std::string deadline;
+  std::string callback_url;  // empty: none
+  std::string deadline;      // RFC 3339; empty: none
 };
 
 inline constexpr size_t kMaxRequestBytes = size_t{64} << 20;
+inline constexpr size_t kMaxChecks = 64;
+// The kernel gives argv and env together 2 MiB of a new program's stack (a quarter of RLIMIT_STACK) and fails exec with
+// E2BIG beyond; half of that leaves room for what the sandbox adds.
+inline constexpr size_t kMaxArgvEnvBytes = size_t{1} << 20;
+inline constexpr int64_t kMinMemoryBytes = int64_t{4} << 20;
+// Ceilings far above any use, so that sums and conversions to nanoseconds cannot overflow later.
+inline constexpr int64_t kMaxTimeoutMs = int64_t{366} * 24 * 3600 * 1000;
+inline constexpr int64_t kMaxLimitBytes = int64_t{1} << 50;
+inline constexpr int64_t kMaxProcesses = int64_t{1} << 22;  // the kernel's own PID_MAX_LIMIT
+inline constexpr int64_t kMaxCpus = 65'536;
 
 // `text` is the whole document. Errors are ErrorKind::kInvalid and name the field by path ("checks[1].argv[0]").
 Result<Request> ParseRequest(std::string_view text);

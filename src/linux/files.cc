@@ -1,0 +1,58 @@
+#include "linux/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+
+namespace caisson::linux_sys {
+
+Result<UniqueFd> Open(const std::string& path, int flags) { return OpenAt(AT_FDCWD, path.c_str(), flags); }
+
+Result<UniqueFd> OpenAt(int dir_fd, const char* path, int flags) {
+  UniqueFd fd(::openat(dir_fd, path, flags | O_CLOEXEC, 0600));
+  if (!fd) return Error::System(errno, std::string("open ") + path);
+  return fd;
+}
+
+Result<std::string> ReadSmallFile(int dir_fd, const char* path, size_t limit) {
+  CAISSON_TRY(UniqueFd fd, OpenAt(dir_fd, path, O_RDONLY));
+  std::string text(limit, '\0');
+  size_t size = 0;
+  while (size < limit) {
+    const ssize_t count = ::read(fd.get(), text.data() + size, limit - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Error::System(errno, std::string("read ") + path);
+    if (count == 0) break;
+    size += static_cast<size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+Status WriteSmallFile(int dir_fd, const char* path, std::string_view text) {
+  CAISSON_TRY(UniqueFd fd, OpenAt(dir_fd, path, O_WRONLY));
+  const ssize_t written = ::write(fd.get(), text.data(), text.size());
+  if (written != static_cast<ssize_t>(text.size())) {
+    return Error::System(written < 0 ? errno : EIO, std::string("write \"") + std::string(text) + "\" to " + path);
+  }
+  return {};
+}
+
+int64_t FindNumber(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size() < text.size() ? line.size() + 1 : text.size());
+    if (!key.empty()) {
+      if (line.size() <= key.size() || line.substr(0, key.size()) != key || line[key.size()] != ' ') continue;
+      line.remove_prefix(key.size() + 1);
+    }
+    int64_t number = -1;
+    std::from_chars(line.data(), line.data() + line.size(), number);
+    return number;
+  }
+  return -1;
+}
+
+}  // namespace caisson::linux_sys

@@ -1,0 +1,24 @@
+// Reading and writing the small text files through which the kernel is configured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace caisson::linux_sys {
+
+// Opens with O_CLOEXEC; the error names the path.
+Result<UniqueFd> Open(const std::string& path, int flags);
+Result<UniqueFd> OpenAt(int dir_fd, const char* path, int flags);
+
+// Reads at most `limit` bytes; for files whose size the kernel makes up.
+Result<std::string> ReadSmallFile(int dir_fd, const char* path, size_t limit = 65536);
+Status WriteSmallFile(int dir_fd, const char* path, std::string_view text);
+
+// The number after `key` in "key value" lines, or in a file that is one number when `key` is empty; -1 when absent.
+int64_t FindNumber(std::string_view text, std::string_view key);
+
+}  // namespace caisson::linux_sys

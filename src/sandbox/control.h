@@ -1,0 +1,38 @@
+// The messages between supervisor and PID 1, over one seqpacket pair. Fixed-size plain structs, one per packet; both ends
+// are the same program, forked, so there is nothing to parse. The workload never holds this socket.
+#pragma once
+
+#include <cstdint>
+
+namespace caisson::sandbox {
+
+// Supervisor to PID 1.
+struct Order {
+  enum Kind : uint32_t {
+    kIdMapsWritten,
+    kRunCommand,
+  };
+  Kind kind;
+  uint32_t command;  // kRunCommand: index into Spec::commands
+  uint32_t last;     // kRunCommand: no command follows; PID 1 may leave everything to the kernel when it ends
+};
+
+// PID 1 to supervisor.
+struct Report {
+  enum Kind : uint32_t {
+    kStepFailed,      // step, error
+    kReady,           // descriptors
+    kExecFailed,      // error; sent by the workload's process itself before it becomes the workload
+    kCommandStarted,  // pid
+    kCommandEnded,    // wait_status, left_processes
+  };
+  Kind kind;
+  int32_t step;
+  int32_t error;
+  int32_t wait_status;
+  uint32_t left_processes;
+  // kReady: numbers in PID 1's descriptor table, for the supervisor to take copies of; -1 for none.
+  int32_t root_fd, scratch_fd, workspace_fd, proc_fd, listener_fd, dns_fd, terminal_fd;
+};
+
+}  // namespace caisson::sandbox

@@ -1,0 +1,177 @@
+#include "sandbox/init.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "sandbox/control.h"
+
+namespace caisson::sandbox {
+
+namespace {
+
+void Send(const SetupContext& context, const Report& report) {
+  // If the supervisor is gone there is nobody to tell, and the parent-death signal is on its way.
+  if (::write(context.control_fd, &report, sizeof(report)) != sizeof(report)) ::_exit(1);
+}
+
+[[noreturn]] void FailStep(const SetupContext& context, int step, int error) {
+  Report report{};
+  report.kind = Report::kStepFailed;
+  report.step = step;
+  report.error = error;
+  Send(context, report);
+  ::_exit(1);
+}
+
+void RunSetup(SetupContext& context) {
+  const auto steps = SetupSteps();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    int error = steps[i].run(context);
+#ifdef CAISSON_TEST_HOOKS
+    if (context.fail_step == static_cast<int>(i)) error = EIO;
+#endif
+    if (error != 0) FailStep(context, static_cast<int>(i), error);
+  }
+}
+
+// Runs: the workload's process, between fork and exec.
+[[noreturn]] void BecomeWorkload(const SetupContext& context, uint32_t index) {
+  const Command& command = context.spec->commands[index];
+  const auto fail = [&](int error) {
+    Report report{};
+    report.kind = Report::kExecFailed;
+    report.error = error;
+    Send(context, report);
+    ::_exit(127);
+  };
+  ::setsid();
+  const bool terminal = context.terminal_slave_fd >= 0;
+  int streams[3];
+  if (terminal) {
+    streams[0] = streams[1] = streams[2] = context.terminal_slave_fd;
+    if (::ioctl(context.terminal_slave_fd, TIOCSCTTY, 0) != 0) fail(errno);
+  } else {
+    streams[0] = context.stdin_fds[index] >= 0 ? context.stdin_fds[index] : context.stdin_null_fd;
+    streams[1] = context.stdout_fd;
+    streams[2] = context.stderr_fd;
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (::dup2(streams[i], i) < 0) fail(errno);
+  }
+  // SECURITY: nothing of ours survives exec, whatever was opened by whom (CVE-2024-21626).
+  if (::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail(errno);
+  if (::chdir(command.cwd.c_str()) != 0) fail(errno);
+
+  struct sigaction reset {};
+  reset.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+
+  int error = ENOENT;
+  for (const std::string& path : context.exec_candidates[index]) {
+    ::execve(path.c_str(), const_cast<char**>(context.argv_pointers[index].data()),
+             const_cast<char**>(context.env_pointers[index].data()));
+    // As a shell does: keep looking past what is not there, but remember a program that exists and may not be run.
+    if (errno != ENOENT && errno != ENOTDIR) {
+      error = errno;
+      if (errno != EACCES) break;
+    }
+  }
+  fail(error);
+  ::_exit(127);
+}
+
+// Reaps everything that has ended; returns true, with its status, when `main_pid` was among it.
+bool ReapEnded(pid_t main_pid, int* main_status) {
+  bool main_ended = false;
+  int status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (pid == main_pid) {
+      *main_status = status;
+      main_ended = true;
+    }
+  }
+  return main_ended;
+}
+
+void RunCommand(const SetupContext& context, const Order& order, const sigset_t& signals) {
+  const pid_t main_pid = ::fork();
+  if (main_pid == 0) BecomeWorkload(context, order.command);
+  Report report{};
+  if (main_pid < 0) {
+    report.kind = Report::kExecFailed;
+    report.error = errno;
+    Send(context, report);
+    ::_exit(1);
+  }
+  int status = 0;
+  while (!ReapEnded(main_pid, &status)) {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&signals, &info);
+    // si_pid is 0 for a sender outside our pid namespace, that is, for the supervisor; the workload can signal its own
+    // processes itself and gets no courier.
+    if (signal > 0 && signal != SIGCHLD && info.si_pid == 0) ::kill(main_pid, signal);
+  }
+  report.kind = Report::kCommandEnded;
+  report.wait_status = status;
+  report.left_processes = ::kill(-1, 0) == 0 ? 1 : 0;
+  if (order.last == 0) {
+    // kill(-1) from PID 1 reaches all of the pid namespace under one lock: a process that is forking right now either is
+    // in the list or sees its pending signal and fails to fork.
+    ::kill(-1, SIGKILL);
+    while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+    }
+  }
+  Send(context, report);
+}
+
+}  // namespace
+
+void RunInit(SetupContext& context) {
+  RunSetup(context);
+
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT}) {
+    ::sigaddset(&signals, signal);
+  }
+  ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+
+  Report ready{};
+  ready.kind = Report::kReady;
+  ready.root_fd = context.root_fd;
+  ready.scratch_fd = context.scratch_fd;
+  ready.workspace_fd = context.workspace_fd;
+  ready.proc_fd = context.proc_fd;
+  ready.listener_fd = context.listener_fd;
+  ready.dns_fd = context.dns_fd;
+  ready.terminal_fd = context.terminal_fd;
+  Send(context, ready);
+
+  for (bool first = true;; first = false) {
+    Order order{};
+    if (::read(context.control_fd, &order, sizeof(order)) != sizeof(order)) ::_exit(0);
+    if (first) {
+      // The supervisor has its copies. From here on nobody of our own user may look into this process: it is a fork of
+      // the supervisor and has its memory.
+      if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) ::_exit(1);
+      for (const int fd : {context.root_fd, context.scratch_fd, context.workspace_fd, context.proc_fd, context.listener_fd, context.dns_fd,
+                           context.terminal_fd}) {
+        if (fd >= 0) ::close(fd);
+      }
+    }
+    RunCommand(context, order, signals);
+    if (order.last != 0) ::_exit(0);
+  }
+}
+
+}  // namespace caisson::sandbox

@@ -1,0 +1,261 @@
+#include "sandbox/observer.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstring>
+
+#include "linux/files.h"
+
+namespace caisson::sandbox {
+
+namespace {
+
+bool ReadMemory(pid_t pid, uint64_t address, void* to, size_t size) {
+  struct iovec local {
+    to, size
+  };
+  struct iovec remote {
+    reinterpret_cast<void*>(address), size
+  };
+  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
+}
+
+// A NUL-terminated path, read page by page so that one that ends just before an unmapped page is read too.
+std::optional<std::string> ReadPath(pid_t pid, uint64_t address) {
+  std::string path;
+  char chunk[512];
+  while (path.size() < PATH_MAX) {
+    const size_t to_page_end = 4096 - (address & 4095);
+    const size_t size = std::min(sizeof(chunk), to_page_end);
+    if (!ReadMemory(pid, address, chunk, size)) return std::nullopt;
+    const size_t length = ::strnlen(chunk, size);
+    path.append(chunk, length);
+    if (length < size) return path;
+    address += size;
+  }
+  return std::nullopt;  // the kernel would say ENAMETOOLONG
+}
+
+std::string Hex(uint64_t value) {
+  char digits[19] = "0x";
+  const auto end = std::to_chars(digits + 2, digits + sizeof(digits), value, 16).ptr;
+  return std::string(digits, end);
+}
+
+struct Peer {
+  std::string address;
+  uint16_t port = 0;
+};
+
+// The peer when it is an internet address other than the sandbox's own loopback.
+std::optional<Peer> OutsidePeer(const sockaddr_storage& storage, size_t length) {
+  char text[INET6_ADDRSTRLEN];
+  if (storage.ss_family == AF_INET && length >= sizeof(sockaddr_in)) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
+    const uint32_t host = ntohl(in.sin_addr.s_addr);
+    if (host >> 24 == 127 || host == INADDR_ANY) return std::nullopt;
+    ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text));
+    return Peer{text, ntohs(in.sin_port)};
+  }
+  if (storage.ss_family == AF_INET6 && length >= 24) {
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
+    const uint8_t* bytes = in6.sin6_addr.s6_addr;
+    if (IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr)) return std::nullopt;
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) && (bytes[12] == 127 || (bytes[12] | bytes[13] | bytes[14] | bytes[15]) == 0)) {
+      return std::nullopt;
+    }
+    ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof(text));
+    return Peer{text, ntohs(in6.sin6_port)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Peer> ReadOutsidePeer(pid_t pid, uint64_t address, uint64_t length) {
+  sockaddr_storage storage{};
+  const size_t size = std::min<size_t>(static_cast<size_t>(static_cast<uint32_t>(length)), sizeof(storage));
+  if (address == 0 || size < sizeof(storage.ss_family) || !ReadMemory(pid, address, &storage, size)) return std::nullopt;
+  return OutsidePeer(storage, size);
+}
+
+bool IsHarmlessDevice(const std::string& path) {
+  static constexpr const char* kDevices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+                                             "/dev/urandom", "/dev/tty", "/dev/ptmx"};
+  return std::any_of(std::begin(kDevices), std::end(kDevices), [&](const char* device) { return path == device; }) ||
+         IsBelow(path, "/dev/pts");
+}
+
+// Files of /proc/PID that programs write to tune themselves. Refused all the same (/proc is read-only), but nobody's harm.
+bool IsSelfTuning(const std::string& path) {
+  if (!IsBelow(path, "/proc")) return false;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name == "comm" || name == "oom_score_adj" || name == "coredump_filter" || name == "timerslack_ns";
+}
+
+}  // namespace
+
+pid_t InsidePid(pid_t pid) {
+  const Result<std::string> status = linux_sys::ReadSmallFile(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str(), 8192);
+  if (!status) return 0;
+  const size_t line = status->find("\nNSpid:");
+  if (line == std::string::npos) return 0;
+  const size_t end = status->find('\n', line + 1);
+  const size_t last = status->find_last_of(" \t", end - 1) + 1;
+  pid_t inside = 0;
+  std::from_chars(status->data() + last, status->data() + end, inside);
+  return inside;
+}
+
+Observer::Observer(UniqueFd listener, UniqueFd root, const SeccompProgram& program, Options options)
+    : listener_(std::move(listener)), paths_(std::move(root)), program_(program), options_(std::move(options)) {
+  // Linux 6.6: wake us on the CPU of the call, an order of magnitude cheaper than waking another one. Older kernels say
+  // EINVAL, and then it is only slower.
+  ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+}
+
+Observer::Seen Observer::HandleOne() {
+  struct seccomp_notif notification {};
+  Seen seen;
+  // ENOENT: the caller was killed before we looked. Nothing was attempted that returned.
+  if (::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_RECV, &notification) != 0) return seen;
+  const NotifyRule* rule = FindNotifyRule(program_, notification.data);
+  struct seccomp_notif_resp response {};
+  response.id = notification.id;
+  if (rule == nullptr) {
+    // The filter and its rules come from one file and a test compares them; if they ever disagree, refuse.
+    response.error = -ENOSYS;
+  } else if (rule->disposition == Disposition::kObserve) {
+    seen.violation = Judge(notification, *rule);
+    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  } else {
+    seen.violation = Describe(notification, *rule);
+    if (rule->disposition == Disposition::kKill) {
+      seen.kill = true;
+      return seen;  // never answered: the call stays blocked until the sandbox is dead
+    }
+    response.error = -static_cast<int>(rule->errno_value);
+  }
+  ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SEND, &response);
+  return seen;
+}
+
+Violation Observer::Describe(const struct seccomp_notif& notification, const NotifyRule& rule) const {
+  Violation violation;
+  violation.violation_class = rule.violation_class;
+  violation.reason = rule.reason;
+  violation.confidence = Confidence::kProven;
+  violation.pid = InsidePid(static_cast<pid_t>(notification.pid));
+  if (rule.number == kForeignArchitecture) {
+    violation.evidence.emplace_back("architecture", Hex(notification.data.arch));
+    violation.evidence.emplace_back("syscall_number", int64_t{notification.data.nr});
+  } else {
+    const char* name = SyscallName(notification.data.nr);
+    violation.evidence.emplace_back("syscall", name != nullptr ? name : std::to_string(notification.data.nr));
+    violation.evidence.emplace_back("syscall_number", int64_t{notification.data.nr});
+  }
+  std::string arguments;
+  for (const uint64_t argument : notification.data.args) arguments += (arguments.empty() ? "" : " ") + Hex(argument);
+  violation.evidence.emplace_back("arguments", arguments);
+  violation.evidence.emplace_back("answer", rule.disposition == Disposition::kKill ? std::string("killed")
+                                                                                   : std::string(::strerrorname_np(rule.errno_value)));
+  return violation;
+}
+
+std::optional<Violation> Observer::Judge(const struct seccomp_notif& notification, const NotifyRule& rule) const {
+  std::optional<Violation> violation;
+  int count = 0;
+  if (const PathCall* call = FindPathCalls(notification.data.nr, &count)) {
+    for (int i = 0; i < count && !violation; ++i) violation = JudgeWrite(notification, call[i]);
+  } else if (const AddressCall* address = FindAddressCall(notification.data.nr)) {
+    violation = JudgeAddress(notification, *address);
+  }
+  if (!violation) return std::nullopt;
+  // The process may have died and its number been given away while we read; then what we read was somebody else's.
+  if (::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_ID_VALID, &notification.id) != 0) return std::nullopt;
+  violation->violation_class = rule.violation_class;
+  if (violation->reason.empty()) violation->reason = rule.reason;
+  violation->pid = InsidePid(static_cast<pid_t>(notification.pid));
+  const char* name = SyscallName(notification.data.nr);
+  violation->evidence.emplace(violation->evidence.begin(), "syscall", name != nullptr ? name : "unknown");
+  return violation;
+}
+
+bool Observer::MayBeWritten(const InsidePaths::Resolved& file) const {
+  if (!file.is_file_system || IsHarmlessDevice(file.path) || IsSelfTuning(file.path)) return true;
+  for (const std::string& prefix : options_.writable) {
+    if (IsBelow(file.path, prefix)) return true;
+  }
+  for (const std::string& component : options_.ignored_components) {
+    if ((file.path + "/").find("/" + component + "/") != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notification, const PathCall& call) const {
+  const pid_t pid = static_cast<pid_t>(notification.pid);
+  const auto& args = notification.data.args;
+  const int directory = call.directory == kNoArgument ? AT_FDCWD : static_cast<int>(args[call.directory]);
+  InsidePaths::Resolved file;
+  if (call.path == kNoArgument || args[call.path] == 0) {
+    file = paths_.OfDescriptor(pid, directory);
+  } else {
+    const std::optional<std::string> path = ReadPath(pid, args[call.path]);
+    if (!path) return std::nullopt;  // the kernel will say EFAULT or ENAMETOOLONG: nothing was named
+    if (path->empty()) {
+      file = paths_.OfDescriptor(pid, directory);
+    } else {
+      const std::string base = (*path)[0] == '/' ? "" : paths_.DirectoryOf(pid, directory);
+      file = paths_.Resolve(pid, base, *path, call.target == Target::kExisting);
+    }
+  }
+  Violation violation;
+  violation.confidence = Confidence::kObserved;
+  if (notification.data.nr == SYS_fallocate && static_cast<int64_t>(args[2]) + static_cast<int64_t>(args[3]) > options_.scratch_bytes) {
+    violation.reason = "scratch_limit";
+    violation.confidence = Confidence::kProven;  // the size is in the registers
+    violation.limit = options_.scratch_bytes;
+    violation.evidence.emplace_back("bytes_asked_for", static_cast<int64_t>(args[3]));
+  } else if (MayBeWritten(file) || (call.target == Target::kDirectory && file.exists)) {
+    return std::nullopt;
+  }
+  violation.evidence.emplace_back("path", file.path);
+  if (notification.data.nr == SYS_openat) violation.evidence.emplace_back("flags", Hex(args[2]));
+  if (notification.data.nr == SYS_open) violation.evidence.emplace_back("flags", Hex(args[1]));
+  if (violation.reason.empty()) violation.suggestion = "write below /scratch or /tmp instead";
+  return violation;
+}
+
+std::optional<Violation> Observer::JudgeAddress(const struct seccomp_notif& notification, const AddressCall& call) const {
+  const pid_t pid = static_cast<pid_t>(notification.pid);
+  const auto& args = notification.data.args;
+  std::optional<Peer> peer;
+  if (call.where == AddressAt::kArgument) {
+    peer = ReadOutsidePeer(pid, args[call.address], args[call.length]);
+  } else {
+    // The kernel takes at most 1024 messages; each is looked at until one names an outside peer.
+    const uint64_t count = call.where == AddressAt::kMessage ? 1 : std::min<uint64_t>(static_cast<uint32_t>(args[call.length]), 1024);
+    const size_t stride = call.where == AddressAt::kMessage ? sizeof(struct msghdr) : sizeof(struct mmsghdr);
+    for (uint64_t i = 0; i < count && !peer; ++i) {
+      struct msghdr message {};
+      if (!ReadMemory(pid, args[call.address] + i * stride, &message, sizeof(message))) break;
+      peer = ReadOutsidePeer(pid, reinterpret_cast<uint64_t>(message.msg_name), message.msg_namelen);
+    }
+  }
+  if (!peer) return std::nullopt;
+  Violation violation;
+  violation.confidence = Confidence::kObserved;
+  violation.evidence.emplace_back("address", peer->address);
+  violation.evidence.emplace_back("port", int64_t{peer->port});
+  violation.suggestion = "the sandbox has no network; only its own loopback can be reached";
+  return violation;
+}
+
+}  // namespace caisson::sandbox

@@ -1,0 +1,28 @@
+#include "sandbox/output.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace caisson::sandbox {
+
+void OutputKeeper::Append(std::string_view bytes) {
+  total_ += bytes.size();
+  const size_t to_head = static_cast<size_t>(std::min<uint64_t>(bytes.size(), head_budget_ - head_.size()));
+  head_.append(bytes.substr(0, to_head));
+  bytes.remove_prefix(to_head);
+  tail_.append(bytes);
+  if (tail_.size() > 2 * tail_budget_) tail_.erase(0, tail_.size() - static_cast<size_t>(tail_budget_));
+}
+
+CapturedStream OutputKeeper::Take() {
+  if (tail_.size() > tail_budget_) tail_.erase(0, tail_.size() - static_cast<size_t>(tail_budget_));
+  CapturedStream stream;
+  stream.total_bytes = total_;
+  stream.dropped_bytes = total_ - head_.size() - tail_.size();
+  stream.head = std::exchange(head_, {});
+  stream.tail = std::exchange(tail_, {});
+  total_ = 0;
+  return stream;
+}
+
+}  // namespace caisson::sandbox

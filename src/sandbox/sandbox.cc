@@ -1,0 +1,327 @@
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "linux/files.h"
+#include "linux/syscalls.h"
+#include "sandbox/control.h"
+#include "sandbox/idmap.h"
+#include "sandbox/init.h"
+
+namespace caisson::sandbox {
+
+namespace {
+
+constexpr int kSetupTimeoutMs = 30'000;
+constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+constexpr uint64_t kAllNamespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+                                    CLONE_NEWCGROUP | CLONE_NEWTIME;
+
+bool StartedByRoot() { return ::geteuid() == 0; }
+
+bool SettingIs(const char* path, int64_t value) {
+  const Result<std::string> text = linux_sys::ReadSmallFile(AT_FDCWD, path, 64);
+  return text && linux_sys::FindNumber(*text, "") == value;
+}
+
+// The usual reasons a machine refuses user namespaces, and the setting that changes it.
+std::string UserNamespaceAdvice() {
+  if (SettingIs("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1)) {
+    return "; AppArmor restricts user namespaces here: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run as root";
+  }
+  if (SettingIs("/proc/sys/kernel/unprivileged_userns_clone", 0)) {
+    return "; user namespaces are off for ordinary users: sysctl -w kernel.unprivileged_userns_clone=1, or run as root";
+  }
+  if (SettingIs("/proc/sys/user/max_user_namespaces", 0)) {
+    return "; user namespaces are off: sysctl -w user.max_user_namespaces=10000";
+  }
+  return "";
+}
+
+std::vector<std::string> ExecCandidates(const Command& command) {
+  const std::string& program = command.argv[0];
+  if (program.find('/') != std::string::npos) return {program};
+  std::string path = kDefaultPath;
+  for (const std::string& variable : command.env) {
+    if (variable.compare(0, 5, "PATH=") == 0) path = variable.substr(5);
+  }
+  std::vector<std::string> candidates;
+  for (size_t start = 0; start <= path.size();) {
+    const size_t end = std::min(path.find(':', start), path.size());
+    if (end > start) candidates.push_back(path.substr(start, end - start) + "/" + program);
+    start = end + 1;
+  }
+  return candidates;
+}
+
+std::vector<const char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<const char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& string : strings) pointers.push_back(string.c_str());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+Result<std::pair<UniqueFd, UniqueFd>> MakePipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Error::System(errno, "make a pipe");
+  return std::pair(UniqueFd(ends[0]), UniqueFd(ends[1]));
+}
+
+void SetNonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+}  // namespace
+
+Result<std::unique_ptr<Sandbox>> Sandbox::Create(Spec spec) {
+  std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(spec)));
+  CAISSON_TRY_VOID(sandbox->Build());
+  return sandbox;
+}
+
+Sandbox::~Sandbox() { Kill(); }
+
+Status Sandbox::Build() {
+  CAISSON_CHECK(spec_.seccomp != nullptr && !spec_.commands.empty());
+  context_.spec = &spec_;
+  CAISSON_TRY_VOID(PrepareIdentity());
+  CAISSON_TRY_VOID(PrepareMounts());
+  CAISSON_TRY_VOID(PrepareStreams());
+  PrepareCommands();
+  PrepareCpus();
+  CAISSON_TRY_VOID(Clone());
+  child_fds_.clear();
+  CAISSON_TRY_VOID(WriteIdMaps());
+  CAISSON_TRY_VOID(AwaitReady());
+  isolation_.namespaces = {"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"};
+  isolation_.seccomp_profile = spec_.seccomp->name;
+  isolation_.seccomp_sha256 = spec_.seccomp->sha256;
+  return {};
+}
+
+Status Sandbox::PrepareIdentity() {
+  isolation_.landlock_abi = context_.landlock_abi = linux_sys::LandlockAbi();
+  if (context_.landlock_abi == 0) {
+    if (!spec_.allow_no_landlock) {
+      return Error::Unsupported("wall landlock: this kernel has no Landlock; boot with lsm=landlock,… or use a profile whose allow_degraded lists landlock");
+    }
+    isolation_.degraded.push_back("landlock: not in this kernel");
+  }
+  cgroup_host_ = ProbeCgroups();
+  isolation_.cgroup_driver = cgroup_host_.driver;
+  if (cgroup_host_.driver == CgroupDriver::kNone) {
+    if (!spec_.allow_watched_limits) {
+      return Error::Unsupported("wall cgroup: " + cgroup_host_.why_none + "; or use a profile whose allow_degraded lists cgroup");
+    }
+    context_.limit_processes_by_rlimit = true;
+    isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" + cgroup_host_.why_none + ")");
+  }
+  context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
+  isolation_.host_uid = ::geteuid();
+  if (!StartedByRoot() && cgroup_host_.driver == CgroupDriver::kNone) return {};
+
+  CAISSON_TRY(Slot slot, Slot::Acquire(Slot::DefaultDirectory()));
+  slot_ = std::make_unique<Slot>(std::move(slot));
+  if (StartedByRoot()) isolation_.host_uid = slot_->first_host_id() + kInsideUid;
+  if (cgroup_host_.driver == CgroupDriver::kNone) return {};
+  // Before the first group exists, so that there is no moment at which our death would leave one.
+  CAISSON_TRY(keeper_, Keeper::Start(cgroup_host_, *slot_));
+  Result<LimitGroup> group = LimitGroup::Create(cgroup_host_, slot_->number(), spec_.limits);
+  if (!group) return std::move(group).error().In("wall cgroup");
+  group_ = std::make_unique<LimitGroup>(*std::move(group));
+  context_.cgroup_task_fds = group_->task_fds();
+  return {};
+}
+
+Status Sandbox::PrepareMounts() {
+  std::vector<const Mount*> mounts = {spec_.workspace ? &*spec_.workspace : nullptr};
+  for (const Mount& mount : spec_.mounts) mounts.push_back(&mount);
+  for (const Mount* mount : mounts) {
+    context_.mount_fds.push_back(-1);
+    if (mount == nullptr || !StartedByRoot()) continue;
+    const uid_t first = slot_->first_host_id();
+    Result<UniqueFd> tree = CloneWithOwner(mount->source.get(), first + kInsideUid, first + kInsideGid);
+    if (!tree) return std::move(tree).error().In("mount " + mount->source_path);
+    context_.mount_fds.back() = tree->get();
+    child_fds_.push_back(*std::move(tree));
+  }
+  return {};
+}
+
+Status Sandbox::PrepareStreams() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Error::System(errno, "make the control socket");
+  control_ = UniqueFd(ends[0]);
+  child_fds_.emplace_back(ends[1]);
+  context_.control_fd = ends[1];
+  const bool terminal = spec_.stdio == Stdio::kTerminal;
+  for (const Command& command : spec_.commands) {
+    const bool piped = !terminal && (command.stdin_bytes || spec_.stdio == Stdio::kPassThrough);
+    context_.stdin_fds.push_back(-1);
+    stdin_pipes_.emplace_back();
+    if (!piped) continue;
+    CAISSON_TRY(auto pipe, MakePipe());
+    context_.stdin_fds.back() = pipe.first.get();
+    child_fds_.push_back(std::move(pipe.first));
+    stdin_pipes_.back() = std::move(pipe.second);
+    SetNonblocking(stdin_pipes_.back().get());
+  }
+  if (terminal) return {};
+  for (const auto& [number, pipe_end] : {std::pair{&context_.stdout_fd, &stdout_pipe_}, std::pair{&context_.stderr_fd, &stderr_pipe_}}) {
+    CAISSON_TRY(auto pipe, MakePipe());
+    SetNonblocking(pipe.first.get());
+    *pipe_end = std::move(pipe.first);
+    *number = pipe.second.get();
+    child_fds_.push_back(std::move(pipe.second));
+  }
+  return {};
+}
+
+void Sandbox::PrepareCommands() {
+  for (const Command& command : spec_.commands) {
+    context_.argv_pointers.push_back(Pointers(command.argv));
+    context_.env_pointers.push_back(Pointers(command.env));
+    context_.exec_candidates.push_back(ExecCandidates(command));
+  }
+#ifdef CAISSON_TEST_HOOKS
+  const auto steps = SetupSteps();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (spec_.fail_step == steps[i].name) context_.fail_step = static_cast<int>(i);
+  }
+#endif
+}
+
+void Sandbox::PrepareCpus() {
+  cpu_set_t available;
+  if (::sched_getaffinity(0, sizeof(available), &available) != 0) return;
+  const int count = CPU_COUNT(&available);
+  const int wanted = static_cast<int>((spec_.limits.cpu_millis + 999) / 1000);
+  if (wanted >= count) return;
+  // Neighbouring sandboxes start at different CPUs.
+  int skip = slot_ ? slot_->number() % count : static_cast<int>(::getpid()) % count;
+  CPU_ZERO(&context_.cpus);
+  for (int taken = 0, cpu = 0; taken < wanted; cpu = (cpu + 1) % CPU_SETSIZE) {
+    if (!CPU_ISSET(cpu, &available) || skip-- > 0) continue;
+    CPU_SET(cpu, &context_.cpus);
+    ++taken;
+  }
+  context_.restrict_cpus = true;
+}
+
+Status Sandbox::Clone() {
+  for (const UniqueFd& fd : child_fds_) context_.kept_fds.push_back(fd.get());
+  for (const int fd : context_.cgroup_task_fds) context_.kept_fds.push_back(fd);
+  if (spec_.workspace) context_.kept_fds.push_back(spec_.workspace->source.get());
+  for (const Mount& mount : spec_.mounts) context_.kept_fds.push_back(mount.source.get());
+  std::sort(context_.kept_fds.begin(), context_.kept_fds.end());
+
+  int pidfd = -1;
+  struct clone_args args {};
+  args.flags = kAllNamespaces | CLONE_PIDFD;
+  args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
+  args.exit_signal = SIGCHLD;
+  if (group_) {
+    args.flags |= CLONE_INTO_CGROUP;
+    args.cgroup = static_cast<uint64_t>(group_->clone_into_fd());
+  }
+  pid_ = linux_sys::Clone3(&args);
+  if (pid_ == 0) RunInit(context_);
+  if (pid_ < 0) {
+    Error error = Error::System(errno, "wall namespaces: clone3");
+    error.kind = ErrorKind::kUnsupported;
+    error.message += UserNamespaceAdvice();
+    return error;
+  }
+  pidfd_ = UniqueFd(pidfd);
+  return {};
+}
+
+Status Sandbox::WriteIdMaps() const {
+  CAISSON_TRY(UniqueFd process, linux_sys::Open("/proc/" + std::to_string(pid_), O_PATH | O_DIRECTORY));
+  std::string uid_map, gid_map;
+  if (isolation_.own_id_range) {
+    uid_map = gid_map = "0 " + std::to_string(slot_->first_host_id()) + " " + std::to_string(Slot::kIdsPerSlot);
+  } else {
+    CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "setgroups", "deny"));
+    uid_map = std::to_string(kInsideUid) + " " + std::to_string(::geteuid()) + " 1";
+    gid_map = std::to_string(kInsideGid) + " " + std::to_string(::getegid()) + " 1";
+  }
+  CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "uid_map", uid_map));
+  CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "gid_map", gid_map));
+  const Order order{Order::kIdMapsWritten, 0, 0};
+  if (::write(control_.get(), &order, sizeof(order)) != sizeof(order)) return Error::System(errno, "tell PID 1 to go on");
+  return {};
+}
+
+Error Sandbox::ExplainFailedStep(int step, int error) const {
+  const SetupStep& failed = SetupSteps()[static_cast<size_t>(step)];
+  Error explained = Error::System(error, std::string("wall ") + failed.name);
+  explained.kind = ErrorKind::kUnsupported;
+  if (error == EPERM || error == EACCES) explained.message += UserNamespaceAdvice();
+  if (error == EPERM && std::strcmp(failed.name, "proc") == 0) {
+    explained.message += "; /proc is partly covered here, as in an unprivileged container: run outside it, or with --security-opt systempaths=unconfined";
+  }
+  if (error == ESTALE) explained.message += "; a mount source was replaced between being judged and being mounted";
+  if (error == ENOSYS) explained.message += "; Linux 5.14 or newer is needed";
+  return explained;
+}
+
+Status Sandbox::AwaitReady() {
+  struct pollfd wait {
+    control_.get(), POLLIN, 0
+  };
+  int ready;
+  while ((ready = ::poll(&wait, 1, kSetupTimeoutMs)) < 0 && errno == EINTR) {
+  }
+  if (ready <= 0) return Error::System(ETIMEDOUT, "set up the sandbox");
+  Report report{};
+  const ssize_t size = ::read(control_.get(), &report, sizeof(report));
+  if (size != sizeof(report)) return Error::System(size < 0 ? errno : ECHILD, "PID 1 of the sandbox ended while setting up");
+  if (report.kind == Report::kStepFailed) return ExplainFailedStep(report.step, report.error);
+
+  UniqueFd root, proc, listener;
+  for (const auto& [number, mine] : {std::pair{report.root_fd, &root}, std::pair{report.scratch_fd, &scratch_},
+                                     std::pair{report.workspace_fd, &workspace_}, std::pair{report.proc_fd, &proc},
+                                     std::pair{report.listener_fd, &listener}, std::pair{report.dns_fd, &dns_},
+                                     std::pair{report.terminal_fd, &terminal_}}) {
+    if (number < 0) continue;
+    mine->Reset(linux_sys::PidfdGetFd(pidfd_.get(), number));
+    if (!mine->valid()) return Error::System(errno, "take a descriptor from PID 1");
+  }
+  if (terminal_) SetNonblocking(terminal_.get());
+
+  Observer::Options options;
+  options.writable = {"/scratch", "/tmp", "/dev/shm"};
+  if (workspace_) options.writable.push_back("/workspace");
+  for (const Mount& mount : spec_.mounts) {
+    if (mount.access != Access::kReadOnly) options.writable.push_back(mount.target);
+  }
+  options.ignored_components = spec_.ignored_write_components;
+  options.scratch_bytes = spec_.limits.scratch_bytes;
+  observer_ = std::make_unique<Observer>(std::move(listener), std::move(root), *spec_.seccomp, std::move(options));
+  if (cgroup_host_.driver == CgroupDriver::kNone) meter_ = std::make_unique<TreeMeter>(std::move(proc));
+  return {};
+}
+
+void Sandbox::Kill() {
+  if (pid_ < 0) return;
+  // PID 1's death is the whole pid namespace's. The group is the second rope, for a kernel that fails at the first.
+  linux_sys::PidfdSendSignal(pidfd_.get(), SIGKILL);
+  if (group_) group_->Kill();
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+}
+
+}  // namespace caisson::sandbox

@@ -1,0 +1,96 @@
+// Sandbox: one isolated place, built from a Spec, in which its commands run one after the other.
+//
+// Create builds every wall or fails naming the one it could not build; the workload never runs behind fewer. Run supervises
+// one command until nothing of it is left. The destructor kills, waits and removes everything.
+//
+// Runs: supervisor. One thread: the parent-death signal is tied to the thread that called Create.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/outcome.h"
+#include "base/result.h"
+#include "sandbox/keeper.h"
+#include "sandbox/limit_group.h"
+#include "sandbox/observer.h"
+#include "sandbox/setup.h"
+#include "sandbox/slot.h"
+#include "sandbox/spec.h"
+#include "sandbox/tree_meter.h"
+
+namespace caisson::sandbox {
+
+// What was really applied, for the record.
+struct Isolation {
+  std::vector<std::string> namespaces;
+  std::string seccomp_profile;
+  std::string seccomp_sha256;
+  int landlock_abi = 0;
+  CgroupDriver cgroup_driver = CgroupDriver::kNone;
+  uid_t host_uid = 0;               // what the inside user is outside
+  bool own_id_range = false;        // false: rootless, the caller's own user
+  std::vector<std::string> degraded;  // what the profile accepted losing, each with its reason
+};
+
+struct RunOptions {
+  int64_t timeout_ms = 0;
+  std::string timeout_name = "command_timeout_ms";  // the limit that timeout stands for
+  bool last = true;          // no command follows
+  int signal_fd = -1;        // a signalfd: its signals are passed on, and after the grace the sandbox is killed
+  int64_t signal_grace_ms = 0;
+  std::function<void(const Violation&)> on_violation;
+};
+
+class Sandbox {
+ public:
+  static Result<std::unique_ptr<Sandbox>> Create(Spec spec);
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  Result<CommandOutcome> Run(uint32_t command, const RunOptions& options);
+
+  const Isolation& isolation() const { return isolation_; }
+  const Spec& spec() const { return spec_; }
+
+  // Kills everything inside and waits until it is gone. Only then may what the workload wrote be looked at.
+  void Kill();
+  int scratch_fd() const { return scratch_.get(); }
+  int workspace_fd() const { return workspace_.get(); }  // -1 unless writable
+
+ private:
+  friend class Supervision;
+  explicit Sandbox(Spec spec) : spec_(std::move(spec)) {}
+
+  Status Build();
+  Status PrepareIdentity();
+  Status PrepareMounts();
+  Status PrepareStreams();
+  void PrepareCommands();
+  void PrepareCpus();
+  Status Clone();
+  Status WriteIdMaps() const;
+  Status AwaitReady();
+  Error ExplainFailedStep(int step, int error) const;
+
+  Spec spec_;
+  Isolation isolation_;
+  SetupContext context_;
+  CgroupHost cgroup_host_;
+  std::unique_ptr<Slot> slot_;
+  Keeper keeper_;                      // declared before group_: dismissed after the group is gone
+  std::unique_ptr<LimitGroup> group_;
+  std::vector<UniqueFd> child_fds_;    // ends that belong to PID 1; closed here once it has them
+  std::vector<UniqueFd> stdin_pipes_;  // write ends, one per command; invalid for none
+  UniqueFd stdout_pipe_, stderr_pipe_, control_, pidfd_;
+  UniqueFd scratch_, workspace_, dns_, terminal_;
+  std::unique_ptr<Observer> observer_;
+  std::unique_ptr<TreeMeter> meter_;   // only where nothing else counts
+  pid_t pid_ = -1;                     // PID 1's number outside
+};
+
+}  // namespace caisson::sandbox

@@ -1,0 +1,94 @@
+// The set-up sequence: what PID 1 of a new sandbox does between clone and the first workload, as one table.
+//
+// Runs: child after clone. Nothing here allocates, throws or formats text for people: a step that fails is reported to
+// the supervisor as {step, errno} and the workload never runs.
+#pragma once
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include <span>
+#include <vector>
+
+#include "sandbox/spec.h"
+
+namespace caisson::sandbox {
+
+// Inside every sandbox the workload is this user and group, whoever it is mapped to outside.
+inline constexpr uid_t kInsideUid = 1000;
+inline constexpr gid_t kInsideGid = 1000;
+
+// Prepared by the supervisor before clone; the child has its own copy of all of it.
+struct SetupContext {
+  const Spec* spec = nullptr;
+  bool may_drop_groups = false;  // started by root: the id map allows setgroups
+  bool limit_processes_by_rlimit = false;  // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
+  int landlock_abi = 0;
+  cpu_set_t cpus{};        // the CPUs the workload may see: as many as its quota pays for
+  bool restrict_cpus = false;
+  int control_fd = -1;
+  std::vector<int> kept_fds;  // sorted: every descriptor above 2 the child needs; the rest is closed first
+  int stdin_null_fd = -1;              // /dev/null for commands without input; opened by the child inside the sandbox
+  std::vector<int> stdin_fds;          // one per command, -1 for none
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+  std::vector<int> cgroup_task_fds;    // v1 "tasks" files: the child moves itself by writing to them
+  // Detached mounts made by a privileged supervisor; -1 means "reopen by path and compare". Workspace first, then mounts.
+  std::vector<int> mount_fds;
+  std::vector<std::vector<const char*>> argv_pointers;  // one per command, null-terminated
+  std::vector<std::vector<const char*>> env_pointers;
+  std::vector<std::vector<std::string>> exec_candidates;  // absolute paths to try, in order
+  int fail_step = -1;                                     // test hook: index into kSetupSteps
+
+  // Made by the steps, reported to the supervisor, which takes its own copies.
+  int root_fd = -1;
+  int scratch_fd = -1;
+  int workspace_fd = -1;  // only where the workspace is writable
+  int proc_fd = -1;
+  int listener_fd = -1;
+  int dns_fd = -1;
+  int terminal_fd = -1;     // master side
+  int terminal_slave_fd = -1;
+  // Between mount steps only.
+  int scratch_fs_fd = -1;
+};
+
+struct SetupStep {
+  const char* name;
+  int (*run)(SetupContext&);  // 0 or an errno
+  const char* why;
+};
+
+std::span<const SetupStep> SetupSteps();
+
+// The steps, by the file that holds them.
+namespace steps {
+// setup_mounts.cc
+int DetachPropagation(SetupContext& context);
+int MountRoot(SetupContext& context);
+int BindSystemDirectories(SetupContext& context);
+int SynthesizeEtc(SetupContext& context);
+int MountScratch(SetupContext& context);
+int MountDevices(SetupContext& context);
+int MountProc(SetupContext& context);
+int PivotIntoRoot(SetupContext& context);
+// setup_workspace.cc
+int MountWorkspace(SetupContext& context);
+int MountExtras(SetupContext& context);
+// setup_privileges.cc
+int CloseForeignDescriptors(SetupContext& context);
+int AwaitIdMaps(SetupContext& context);
+int BecomeInsideUser(SetupContext& context);
+int JoinCgroups(SetupContext& context);
+int HideCgroupPath(SetupContext& context);
+int RaiseLoopback(SetupContext& context);
+int NameHost(SetupContext& context);
+int SetResourceLimits(SetupContext& context);
+int ForbidNewPrivileges(SetupContext& context);
+int RestrictPaths(SetupContext& context);
+int DropCapabilities(SetupContext& context);
+int DieWithSupervisor(SetupContext& context);
+int InstallFilter(SetupContext& context);
+}  // namespace steps
+
+}  // namespace caisson::sandbox

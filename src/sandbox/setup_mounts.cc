@@ -1,0 +1,193 @@
+// The steps that build the file-system tree. Runs: child after clone.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "linux/syscalls.h"
+#include "sandbox/mount_fd.h"
+#include "sandbox/setup.h"
+
+namespace caisson::sandbox::steps {
+
+namespace {
+
+constexpr unsigned kReadOnlyTree = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+
+// Shows the host's `path` read-only at the same place inside. A place the host does not have is left out.
+int ShowHostPath(SetupContext& context, const char* path) {
+  struct stat info {};
+  if (::lstat(path, &info) != 0) return errno == ENOENT ? 0 : errno;
+  const char* inside = path + 1;
+  if (S_ISLNK(info.st_mode)) {
+    char target[PATH_MAX];
+    const ssize_t length = ::readlink(path, target, sizeof(target) - 1);
+    if (length < 0) return errno;
+    target[length] = '\0';
+    return ::symlinkat(target, context.root_fd, inside) == 0 ? 0 : errno;
+  }
+  if (S_ISDIR(info.st_mode)) {
+    if (MakeDirectories(context.root_fd, inside, 0755) != 0) return errno;
+  } else if (MakeMountPointFile(context.root_fd, inside) != 0) {
+    return errno;
+  }
+  const int tree = CloneTree(AT_FDCWD, path, AT_RECURSIVE, kReadOnlyTree);
+  return AttachAndClose(tree, context.root_fd, inside) == 0 ? 0 : errno;
+}
+
+// Hides `path` below /proc behind `cover`. A path this kernel does not have needs no hiding.
+int Mask(SetupContext& context, const std::string& path, const char* cover) {
+  char target[256];
+  const int length = ::snprintf(target, sizeof(target), "proc/%s", path.c_str());
+  if (length < 0 || static_cast<size_t>(length) >= sizeof(target)) return ENAMETOOLONG;
+  struct stat info {};
+  if (::fstatat(context.root_fd, target, &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
+  const int tree = CloneTree(context.root_fd, cover, 0, kReadOnlyTree | MOUNT_ATTR_NOEXEC);
+  return AttachAndClose(tree, context.root_fd, target) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+int DetachPropagation(SetupContext&) {
+  return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : errno;
+}
+
+int MountRoot(SetupContext& context) {
+  context.root_fd = NewFilesystem("tmpfs", {{"size", "2m"}, {"nr_inodes", "1024"}, {"mode", "0755"}},
+                                  MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+  if (context.root_fd < 0) return errno;
+  // A detached tree cannot be mounted on before Linux 6.15, so it is attached at once: on top of "/", which every host
+  // has. Our own root is still the old one, below it, so host paths keep resolving until the pivot.
+  if (::move_mount(context.root_fd, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
+  for (const char* directory : {"usr", "etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".empty"}) {
+    if (::mkdirat(context.root_fd, directory, 0755) != 0) return errno;
+  }
+  if (::symlinkat("/tmp", context.root_fd, "var/tmp") != 0) return errno;
+  return 0;
+}
+
+int BindSystemDirectories(SetupContext& context) {
+  for (const char* path : {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}) {
+    if (const int error = ShowHostPath(context, path); error != 0) return error;
+  }
+  return 0;
+}
+
+int SynthesizeEtc(SetupContext& context) {
+  static constexpr char kPasswd[] =
+      "root:x:0:0:root:/:/usr/sbin/nologin\n"
+      "user:x:1000:1000:user:/scratch:/bin/sh\n"
+      "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n";
+  static constexpr char kGroup[] = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
+  static constexpr char kNsswitch[] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+  // Nobody answers but the supervisor, and it answers at once.
+  static constexpr char kResolv[] = "nameserver 127.0.0.53\noptions timeout:1 attempts:1\n";
+  struct File {
+    const char* path;
+    const char* text;
+    size_t size;
+  };
+  char hosts[256];
+  const char* hostname = context.spec->hostname.c_str();
+  const int hosts_size = ::snprintf(hosts, sizeof(hosts), "127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 %s\n",
+                                    hostname);
+  if (hosts_size < 0 || static_cast<size_t>(hosts_size) >= sizeof(hosts)) return ENAMETOOLONG;
+  const File files[] = {
+      {"etc/passwd", kPasswd, sizeof(kPasswd) - 1},       {"etc/group", kGroup, sizeof(kGroup) - 1},
+      {"etc/nsswitch.conf", kNsswitch, sizeof(kNsswitch) - 1}, {"etc/resolv.conf", kResolv, sizeof(kResolv) - 1},
+      {"etc/hosts", hosts, static_cast<size_t>(hosts_size)},   {"etc/hostname", hostname, ::strlen(hostname)},
+  };
+  for (const File& file : files) {
+    if (WriteFileAt(context.root_fd, file.path, file.text, file.size, 0644) != 0) return errno;
+  }
+  for (const std::string& path : context.spec->etc_paths) {
+    if (const int error = ShowHostPath(context, path.c_str()); error != 0) return error;
+  }
+  return 0;
+}
+
+int MountScratch(SetupContext& context) {
+  char size[32], inodes[32];
+  ::snprintf(size, sizeof(size), "%lld", static_cast<long long>(context.spec->limits.scratch_bytes));
+  ::snprintf(inodes, sizeof(inodes), "%lld", static_cast<long long>(context.spec->limits.scratch_inodes));
+  const int fs = NewFilesystem("tmpfs", {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}},
+                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+  if (fs < 0) return errno;
+  if (::mkdirat(fs, "home", 0755) != 0 || ::mkdirat(fs, "tmp", 0755) != 0 || ::mkdirat(fs, "shm", 0755) != 0) return errno;
+  if (::fchmodat(fs, "tmp", 01777, 0) != 0 || ::fchmodat(fs, "shm", 01777, 0) != 0) return errno;
+  if (::mkdirat(context.root_fd, "dev/shm", 0755) != 0) return errno;
+  // One file system under one cap, seen in three places. The whole of it is attached first because only attached mounts
+  // can be cloned; /scratch then covers it.
+  if (::move_mount(fs, "", context.root_fd, "scratch", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
+  context.scratch_fs_fd = fs;
+  for (const auto& [part, target] : {std::pair{"tmp", "tmp"}, std::pair{"shm", "dev/shm"}, std::pair{"home", "scratch"}}) {
+    if (AttachAndClose(CloneTree(fs, part, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), context.root_fd, target) != 0) {
+      return errno;
+    }
+  }
+  context.scratch_fd = ::openat(context.root_fd, "scratch", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return context.scratch_fd < 0 ? errno : 0;
+}
+
+int MountDevices(SetupContext& context) {
+  const bool terminal = context.spec->stdio == Stdio::kTerminal;
+  for (const char* path : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}) {
+    if (!terminal && ::strcmp(path, "/dev/tty") == 0) continue;
+    if (MakeMountPointFile(context.root_fd, path + 1) != 0) return errno;
+    const int tree = CloneTree(AT_FDCWD, path, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    if (AttachAndClose(tree, context.root_fd, path + 1) != 0) return errno;
+  }
+  for (const auto& [target, link] : {std::pair{"/proc/self/fd", "dev/fd"}, std::pair{"/proc/self/fd/0", "dev/stdin"},
+                                     std::pair{"/proc/self/fd/1", "dev/stdout"}, std::pair{"/proc/self/fd/2", "dev/stderr"}}) {
+    if (::symlinkat(target, context.root_fd, link) != 0) return errno;
+  }
+  if (!terminal) return 0;
+  // A devpts of its own: terminals inside are not the host's, and the master end leaves only through us.
+  if (::mkdirat(context.root_fd, "dev/pts", 0755) != 0) return errno;
+  const int pts = NewFilesystem("devpts", {{"ptmxmode", "0666"}, {"mode", "0620"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  if (AttachAndClose(pts, context.root_fd, "dev/pts") != 0) return errno;
+  if (::symlinkat("pts/ptmx", context.root_fd, "dev/ptmx") != 0) return errno;
+  context.terminal_fd = ::openat(context.root_fd, "dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (context.terminal_fd < 0) return errno;
+  int unlock = 0;
+  if (::ioctl(context.terminal_fd, TIOCSPTLCK, &unlock) != 0) return errno;
+  context.terminal_slave_fd = ::openat(context.root_fd, "dev/pts/0", O_RDWR | O_NOCTTY | O_CLOEXEC);
+  return context.terminal_slave_fd < 0 ? errno : 0;
+}
+
+int MountProc(SetupContext& context) {
+  constexpr unsigned kAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  const int proc = context.spec->proc_pids_only
+                       ? NewFilesystem("proc", {{"subset", "pid"}, {"hidepid", "invisible"}}, kAttributes)
+                       : NewFilesystem("proc", {}, kAttributes);
+  if (AttachAndClose(proc, context.root_fd, "proc") != 0) return errno;
+  context.proc_fd = ::openat(context.root_fd, "proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (context.proc_fd < 0) return errno;
+  for (const std::string& path : context.spec->masked_files) {
+    if (const int error = Mask(context, path, "dev/null"); error != 0) return error;
+  }
+  for (const std::string& path : context.spec->masked_directories) {
+    if (const int error = Mask(context, path, ".empty"); error != 0) return error;
+  }
+  return 0;
+}
+
+int PivotIntoRoot(SetupContext& context) {
+  struct mount_attr attr {};
+  attr.attr_set = MOUNT_ATTR_RDONLY;
+  if (::mount_setattr(context.root_fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0) return errno;
+  if (::fchdir(context.root_fd) != 0) return errno;
+  // "." for both stacks the old root on the new one, where it can be detached without a directory to put it in.
+  if (linux_sys::PivotRoot(".", ".") != 0) return errno;
+  if (::umount2(".", MNT_DETACH) != 0) return errno;
+  if (::chdir("/") != 0) return errno;
+  context.stdin_null_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return context.stdin_null_fd < 0 ? errno : 0;
+}
+
+}  // namespace caisson::sandbox::steps

@@ -1,0 +1,229 @@
+// The steps that take power away. Runs: child after clone.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "linux/abi/seccomp.h"
+#include "linux/syscalls.h"
+#include "sandbox/control.h"
+#include "sandbox/setup.h"
+
+namespace caisson::sandbox::steps {
+
+namespace {
+
+int AllowBeneath(int ruleset, const char* path, uint64_t rights) {
+  const int fd = ::open(path, O_PATH | O_CLOEXEC);
+  if (fd < 0) return errno;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno;
+  constexpr uint64_t kFileRights = linux_abi::kLandlockFsExecute | linux_abi::kLandlockFsWriteFile |
+                                   linux_abi::kLandlockFsReadFile | linux_abi::kLandlockFsTruncate |
+                                   linux_abi::kLandlockFsIoctlDev;
+  linux_abi::LandlockPathBeneathAttr rule{S_ISDIR(info.st_mode) ? rights : rights & kFileRights, fd};
+  const int result = linux_sys::LandlockAddRule(ruleset, linux_abi::kLandlockRulePathBeneath, &rule, 0);
+  const int error = result == 0 ? 0 : errno;
+  ::close(fd);
+  return error;
+}
+
+int Limit(__rlimit_resource_t resource, rlim_t soft, rlim_t hard) {
+  // Never raise: the caller's own limits may be lower, and raising a hard limit needs a privilege of the host.
+  struct rlimit current {};
+  if (::getrlimit(resource, &current) != 0) return errno;
+  const struct rlimit wanted { soft < current.rlim_max ? soft : current.rlim_max, hard < current.rlim_max ? hard : current.rlim_max };
+  return ::setrlimit(resource, &wanted) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+int CloseForeignDescriptors(SetupContext& context) {
+  unsigned next = 3;
+  for (const int kept : context.kept_fds) {
+    const unsigned fd = static_cast<unsigned>(kept);
+    if (fd > next && ::close_range(next, fd - 1, 0) != 0) return errno;
+    next = fd + 1;
+  }
+  return ::close_range(next, ~0U, 0) == 0 ? 0 : errno;
+}
+
+int AwaitIdMaps(SetupContext& context) {
+  Order order{};
+  const ssize_t size = ::read(context.control_fd, &order, sizeof(order));
+  if (size < 0) return errno;
+  // An empty read is the supervisor's death.
+  if (size != sizeof(order) || order.kind != Order::kIdMapsWritten) return ECONNABORTED;
+  return 0;
+}
+
+int BecomeInsideUser(SetupContext& context) {
+  // An ordinary user cannot drop groups through a one-line map; inside they show as the overflow group and open nothing
+  // that "other" could not, because every host path shown is world-readable or the user's own.
+  if (context.may_drop_groups && ::setgroups(0, nullptr) != 0) return errno;
+  if (::setresgid(kInsideGid, kInsideGid, kInsideGid) != 0) return errno;
+  if (::setresuid(kInsideUid, kInsideUid, kInsideUid) != 0) return errno;
+  ::umask(022);
+  return 0;
+}
+
+int JoinCgroups(SetupContext& context) {
+  for (const int fd : context.cgroup_task_fds) {
+    // "0" to a v1 tasks file moves just the writer. That is the one form of migration that does not take the kernel's
+    // global thread-group lock, whose first use after a pause costs about nine milliseconds.
+    if (::write(fd, "0", 1) != 1) return errno;
+  }
+  return 0;
+}
+
+int HideCgroupPath(SetupContext&) { return ::unshare(CLONE_NEWCGROUP) == 0 ? 0 : errno; }
+
+int RaiseLoopback(SetupContext& context) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  struct ifreq request {};
+  ::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  if (::ioctl(fd, SIOCSIFFLAGS, &request) != 0) return errno;
+  struct sockaddr_in address {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(53);
+  address.sin_addr.s_addr = htonl(0x7f000035);  // 127.0.0.53, as /etc/resolv.conf says
+  if (::bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof(address)) != 0) return errno;
+  context.dns_fd = fd;
+  return 0;
+}
+
+int NameHost(SetupContext& context) {
+  const std::string& name = context.spec->hostname;
+  if (::sethostname(name.c_str(), name.size()) != 0) return errno;
+  return ::setdomainname("", 0) == 0 ? 0 : errno;
+}
+
+int SetResourceLimits(SetupContext& context) {
+  const Limits& limits = context.spec->limits;
+  struct Cap {
+    __rlimit_resource_t resource;
+    rlim_t soft, hard;
+  };
+  const rlim_t file_size = static_cast<rlim_t>(limits.scratch_bytes);
+  const Cap caps[] = {
+      // 1 and not 0: with 0 a core_pattern that pipes to a program still runs that program, as host root.
+      {RLIMIT_CORE, 1, 1},
+      {RLIMIT_NOFILE, 1024, 4096},
+      {RLIMIT_FSIZE, file_size, file_size},
+      {RLIMIT_MEMLOCK, rlim_t{1} << 20, rlim_t{1} << 20},
+      {RLIMIT_MSGQUEUE, 819200, 819200},
+      {RLIMIT_SIGPENDING, 4096, 4096},
+      {RLIMIT_NICE, 0, 0},
+      {RLIMIT_RTPRIO, 0, 0},
+  };
+  for (const Cap& cap : caps) {
+    if (const int error = Limit(cap.resource, cap.soft, cap.hard); error != 0) return error;
+  }
+  // So that nproc and thread pools see the CPUs they will get. It limits nothing by itself: the quota does.
+  if (context.restrict_cpus && ::sched_setaffinity(0, sizeof(context.cpus), &context.cpus) != 0) return errno;
+  if (context.limit_processes_by_rlimit) {
+    // Counted per user *and* user namespace since Linux 5.14, so the user's other processes do not count. One more for
+    // PID 1, which is the same user.
+    const rlim_t processes = static_cast<rlim_t>(limits.processes) + 1;
+    return Limit(RLIMIT_NPROC, processes, processes);
+  }
+  return 0;
+}
+
+int ForbidNewPrivileges(SetupContext&) { return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : errno; }
+
+int RestrictPaths(SetupContext& context) {
+  const int abi = context.landlock_abi;
+  if (abi == 0) return 0;  // the supervisor has already refused, or named it as degraded
+  const uint64_t all = linux_abi::LandlockAllFsRights(abi);
+  linux_abi::LandlockRulesetAttr attr{all, 0, 0};
+  size_t size = sizeof(attr.handled_access_fs);
+  if (abi >= 6) {
+    attr.scoped = linux_abi::kLandlockScopeAbstractUnixSocket | linux_abi::kLandlockScopeSignal;
+    size = sizeof(attr);
+  }
+  const int ruleset = linux_sys::LandlockCreateRuleset(&attr, size, 0);
+  if (ruleset < 0) return errno;
+
+  const uint64_t read = linux_abi::kLandlockFsExecute | linux_abi::kLandlockFsReadFile | linux_abi::kLandlockFsReadDir;
+  const uint64_t write = all & ~(linux_abi::kLandlockFsMakeChar | linux_abi::kLandlockFsMakeBlock | linux_abi::kLandlockFsIoctlDev);
+  const uint64_t device = all & (read | linux_abi::kLandlockFsWriteFile | linux_abi::kLandlockFsTruncate |
+                                 linux_abi::kLandlockFsIoctlDev);
+  int error = AllowBeneath(ruleset, "/", read);
+  if (error == 0) error = AllowBeneath(ruleset, "/dev", device);
+  for (const char* path : {"/scratch", "/tmp", "/dev/shm"}) {
+    if (error == 0) error = AllowBeneath(ruleset, path, write);
+  }
+  const Spec& spec = *context.spec;
+  if (error == 0 && (spec.workspace ? spec.workspace->access != Access::kReadOnly : spec.workspace_files_writable)) {
+    error = AllowBeneath(ruleset, "/workspace", write);
+  }
+  for (const Mount& mount : spec.mounts) {
+    if (error == 0 && mount.access != Access::kReadOnly) error = AllowBeneath(ruleset, mount.target.c_str(), write);
+  }
+  if (error == 0 && linux_sys::LandlockRestrictSelf(ruleset, 0) != 0) error = errno;
+  ::close(ruleset);
+  return error;
+}
+
+int DropCapabilities(SetupContext&) {
+  // The bounding set ends where the kernel says EINVAL.
+  for (int capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
+  }
+  if (errno != EINVAL) return errno;
+  constexpr unsigned long kLocked = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+                                    SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+                                    SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+  if (::prctl(PR_SET_SECUREBITS, kLocked, 0, 0, 0) != 0) return errno;
+  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return errno;
+  struct __user_cap_header_struct header {
+    _LINUX_CAPABILITY_VERSION_3, 0
+  };
+  struct __user_cap_data_struct none[2] = {};
+  return ::syscall(SYS_capset, &header, none) == 0 ? 0 : errno;
+}
+
+int DieWithSupervisor(SetupContext& context) {
+  // A session of its own: no controlling terminal of ours can be reached through it.
+  if (::setsid() < 0) return errno;
+  // After the changes of user above, which would have cleared it.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return errno;
+  // The supervisor may have died before that call; then its end of the socket is gone.
+  struct pollfd control {
+    context.control_fd, POLLIN, 0
+  };
+  if (::poll(&control, 1, 0) < 0) return errno;
+  return (control.revents & (POLLHUP | POLLERR)) != 0 ? ECONNABORTED : 0;
+}
+
+int InstallFilter(SetupContext& context) {
+  const auto filter = context.spec->seccomp->filter;
+  struct sock_fprog program {
+    static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())
+  };
+  // With WAIT_KILLABLE_RECV (Linux 5.19) a signal cannot interrupt a call we are looking at, so it is seen once.
+  context.listener_fd = linux_sys::Seccomp(
+      SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &program);
+  if (context.listener_fd < 0 && errno == EINVAL) {
+    context.listener_fd = linux_sys::Seccomp(SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+  }
+  return context.listener_fd < 0 ? errno : 0;
+}
+
+}  // namespace caisson::sandbox::steps

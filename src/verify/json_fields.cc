@@ -1,0 +1,173 @@
+#include "verify/json_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "verify/json_reader.h"
+#include "verify/request_syntax.h"
+
+namespace caisson::verify {
+namespace {
+
+using nlohmann::json;
+
+const char* TypeName(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
+  if (value.is_string()) return "a string";
+  if (value.is_boolean()) return "a boolean";
+  if (value.is_number_integer()) return "an integer";
+  if (value.is_number()) return "a number";
+  return "null";
+}
+
+std::string ListOf(std::initializer_list<std::string_view> words) {
+  std::string list;
+  for (const std::string_view word : words) {
+    if (!list.empty()) list += ", ";
+    list += word;
+  }
+  return list;
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row[b.size()];
+}
+
+Status CheckCount(size_t count, const std::string& path, size_t minimum, size_t maximum) {
+  if (count < minimum) return FieldError(path, "must not be empty");
+  if (count > maximum) {
+    return FieldError(path, "holds " + std::to_string(count) + " entries; at most " + std::to_string(maximum) +
+                                " are allowed");
+  }
+  return {};
+}
+
+}  // namespace
+
+Error FieldError(const std::string& path, const std::string& problem) {
+  return Error::Invalid((path.empty() ? "request" : path) + ": " + problem);
+}
+
+Error WrongTypeError(const std::string& path, const char* expected, const json& found) {
+  return FieldError(path, std::string("expected ") + expected + ", found " + TypeName(found));
+}
+
+std::string_view Nearest(std::string_view word, std::initializer_list<std::string_view> known) {
+  constexpr size_t kMaxEdits = 2;
+  std::string_view nearest;
+  size_t best = kMaxEdits + 1;
+  for (const std::string_view candidate : known) {
+    const size_t longer = std::max(word.size(), candidate.size());
+    const size_t shorter = std::min(word.size(), candidate.size());
+    // A word that shares no letter with the candidate is not a misspelling of it, however short both are.
+    if (longer - shorter > kMaxEdits || longer <= kMaxEdits) continue;
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < best && distance < longer) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+Status ExpectObject(const json& value, const std::string& path, std::initializer_list<std::string_view> known) {
+  if (!value.is_object()) return WrongTypeError(path, "an object", value);
+  for (const auto& member : value.items()) {
+    if (std::find(known.begin(), known.end(), member.key()) != known.end()) continue;
+    const std::string_view meant = Nearest(member.key(), known);
+    const std::string hint =
+        meant.empty() ? "known fields are " + ListOf(known) : "did you mean " + Quoted(meant) + "?";
+    return FieldError(PathOfMember(path, member.key()), "unknown field; " + hint);
+  }
+  return {};
+}
+
+Status ExpectMap(const json& value, const std::string& path, size_t max_members) {
+  if (!value.is_object()) return WrongTypeError(path, "an object", value);
+  return CheckCount(value.size(), path, 0, max_members);
+}
+
+Status ExpectArray(const json& value, const std::string& path, size_t min_elements, size_t max_elements) {
+  if (!value.is_array()) return WrongTypeError(path, "an array", value);
+  return CheckCount(value.size(), path, min_elements, max_elements);
+}
+
+const json* FindMember(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+Result<const json*> RequireMember(const json& object, const std::string& path, const char* name) {
+  const json* member = FindMember(object, name);
+  if (member == nullptr) return FieldError(PathOfMember(path, name), "required field is missing");
+  return member;
+}
+
+Result<std::string> ReadString(const json& value, const std::string& path) {
+  if (!value.is_string()) return WrongTypeError(path, "a string", value);
+  return value.get_ref<const std::string&>();
+}
+
+Result<std::string> ReadStringWithoutNul(const json& value, const std::string& path) {
+  CAISSON_TRY(std::string text, ReadString(value, path));
+  if (text.find('\0') != std::string::npos) return FieldError(path, "must not contain a NUL character");
+  return text;
+}
+
+Result<std::string> ReadText(const json& value, const std::string& path,
+                             std::optional<std::string> (*find_fault)(std::string_view)) {
+  CAISSON_TRY(std::string text, ReadString(value, path));
+  if (const std::optional<std::string> fault = find_fault(text)) return FieldError(path, Quoted(text) + " " + *fault);
+  return text;
+}
+
+Result<std::string> ReadWord(const json& value, const std::string& path, std::string_view others, size_t max_bytes) {
+  CAISSON_TRY(std::string word, ReadString(value, path));
+  if (IsWord(word, others, max_bytes)) return word;
+  return FieldError(path, Quoted(word) + " must be 1 to " + std::to_string(max_bytes) +
+                              " letters, digits or characters of " + Quoted(others));
+}
+
+Result<int64_t> ReadInteger(const json& value, const std::string& path, int64_t minimum, int64_t maximum) {
+  if (!value.is_number()) return WrongTypeError(path, "an integer", value);
+  int64_t number = 0;
+  if (value.is_number_integer()) {
+    number = value.get<int64_t>();
+  } else {
+    constexpr double kMaxExact = 9007199254740992.0;  // beyond 2^53 the sender's number may have been another one
+    const auto floating = value.get<double>();
+    const bool is_exact = std::floor(floating) == floating && std::abs(floating) <= kMaxExact;
+    if (!is_exact) return WrongTypeError(path, "an integer", value);
+    number = static_cast<int64_t>(floating);
+  }
+  if (number < minimum) return FieldError(path, "must be at least " + std::to_string(minimum));
+  if (number > maximum) return FieldError(path, "must be at most " + std::to_string(maximum));
+  return number;
+}
+
+Result<double> ReadNumber(const json& value, const std::string& path) {
+  if (!value.is_number()) return WrongTypeError(path, "a number", value);
+  return value.get<double>();
+}
+
+Result<size_t> ReadChoice(const json& value, const std::string& path,
+                          std::initializer_list<std::string_view> choices) {
+  CAISSON_TRY(const std::string word, ReadString(value, path));
+  const auto* found = std::find(choices.begin(), choices.end(), word);
+  if (found == choices.end()) return FieldError(path, Quoted(word) + " is not one of " + ListOf(choices));
+  return static_cast<size_t>(found - choices.begin());
+}
+
+}  // namespace caisson::verify

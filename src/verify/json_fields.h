@@ -1,0 +1,55 @@
+// Typed access to a JSON tree for readers that take nothing on trust. Every function gets the path of its value and
+// puts it at the front of its error: "limits.cpu: expected a number, found a string".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace caisson::verify {
+
+// An error about the value at `path`.
+Error FieldError(const std::string& path, const std::string& problem);
+
+// Names the expected type ("a string") and the one found.
+Error WrongTypeError(const std::string& path, const char* expected, const nlohmann::json& found);
+
+// `value` must be an object with no members but those `known`. A stranger is named, with the field that was
+// probably meant.
+Status ExpectObject(const nlohmann::json& value, const std::string& path,
+                    std::initializer_list<std::string_view> known);
+// `value` must be an object; its keys are the caller's own.
+Status ExpectMap(const nlohmann::json& value, const std::string& path, size_t max_members);
+Status ExpectArray(const nlohmann::json& value, const std::string& path, size_t min_elements, size_t max_elements);
+
+// A member of an object, or null when it is absent. A JSON null is present, and no field's type.
+const nlohmann::json* FindMember(const nlohmann::json& object, const char* name);
+Result<const nlohmann::json*> RequireMember(const nlohmann::json& object, const std::string& path, const char* name);
+
+Result<std::string> ReadString(const nlohmann::json& value, const std::string& path);
+// A string that the kernel or another program will see as a C string.
+Result<std::string> ReadStringWithoutNul(const nlohmann::json& value, const std::string& path);
+// A string in which `find_fault` finds none. The fault ends a sentence that begins with the quoted string.
+Result<std::string> ReadText(const nlohmann::json& value, const std::string& path,
+                             std::optional<std::string> (*find_fault)(std::string_view));
+// A string of 1 to `max_bytes` ASCII letters, digits and `others`.
+Result<std::string> ReadWord(const nlohmann::json& value, const std::string& path, std::string_view others,
+                             size_t max_bytes);
+// A whole number; 2.0 and 1e3 count, as they do in JSON Schema.
+Result<int64_t> ReadInteger(const nlohmann::json& value, const std::string& path, int64_t minimum, int64_t maximum);
+Result<double> ReadNumber(const nlohmann::json& value, const std::string& path);
+
+// The index of the string in `choices`.
+Result<size_t> ReadChoice(const nlohmann::json& value, const std::string& path,
+                          std::initializer_list<std::string_view> choices);
+
+// The element of `known` that is at most two edits away from `word`; empty when there is none.
+std::string_view Nearest(std::string_view word, std::initializer_list<std::string_view> known);
+
+}  // namespace caisson::verify

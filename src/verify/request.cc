@@ -1,0 +1,310 @@
+#include "verify/request.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/units.h"
+#include "verify/json_fields.h"
+#include "verify/json_reader.h"
+#include "verify/request_source.h"
+#include "verify/request_syntax.h"
+
+namespace caisson::verify {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kOmitForDefault[] = "; omit the field to use the profile's default";
+constexpr size_t kMaxListEntries = 1024;  // allow entries, artifacts
+constexpr size_t kMaxMounts = 64;
+constexpr size_t kMaxLabels = 64;
+constexpr size_t kMaxLabelValueBytes = 256;
+// One string of argv or env, with its NUL: the kernel's MAX_ARG_STRLEN.
+constexpr size_t kMaxArgumentBytes = size_t{128} << 10;
+
+// What `length` bytes cost exec: the string, its NUL and the pointer to it.
+size_t ExecCost(size_t length) { return length + 1 + sizeof(char*); }
+
+Status CheckArgument(size_t bytes, const std::string& path) {
+  if (bytes < kMaxArgumentBytes) return {};
+  return FieldError(path, "takes " + std::to_string(bytes) + " bytes; the kernel takes less than " +
+                              std::to_string(kMaxArgumentBytes) + " per string; pass it in a file or on stdin");
+}
+
+Status ReadArgv(const json& value, const std::string& path, Check& check, size_t& cost) {
+  CAISSON_TRY_VOID(ExpectArray(value, path, 1, std::numeric_limits<size_t>::max()));
+  check.argv.reserve(value.size());
+  for (size_t i = 0; i < value.size(); ++i) {
+    CAISSON_TRY(std::string argument, ReadStringWithoutNul(value[i], PathOfElement(path, i)));
+    CAISSON_TRY_VOID(CheckArgument(argument.size(), PathOfElement(path, i)));
+    cost += ExecCost(argument.size());
+    check.argv.push_back(std::move(argument));
+  }
+  if (check.argv[0].empty()) return FieldError(PathOfElement(path, 0), "must name a program");
+  return {};
+}
+
+Status ReadEnv(const json& value, const std::string& path, Check& check, size_t& cost) {
+  CAISSON_TRY_VOID(ExpectMap(value, path, std::numeric_limits<size_t>::max()));
+  for (const auto& member : value.items()) {
+    const std::string member_path = PathOfMember(path, member.key());
+    if (!IsEnvName(member.key())) {
+      return FieldError(member_path, "the name must be letters, digits and \"_\", and not begin with a digit");
+    }
+    CAISSON_TRY(std::string text, ReadStringWithoutNul(member.value(), member_path));
+    CAISSON_TRY_VOID(CheckArgument(member.key().size() + 1 + text.size(), member_path));
+    cost += ExecCost(member.key().size() + 1 + text.size());
+    check.env.emplace_back(member.key(), std::move(text));
+  }
+  return {};
+}
+
+Result<Check> ReadCheck(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"name", "tier", "argv", "env", "stdin", "timeout_ms", "cwd"}));
+  Check check;
+  CAISSON_TRY(const json* name, RequireMember(value, path, "name"));
+  CAISSON_TRY(check.name, ReadWord(*name, PathOfMember(path, "name"), "._-", 64));
+  CAISSON_TRY(const json* tier, RequireMember(value, path, "tier"));
+  CAISSON_TRY(check.tier, ReadWord(*tier, PathOfMember(path, "tier"), "._-", 64));
+  CAISSON_TRY(const json* argv, RequireMember(value, path, "argv"));
+  size_t cost = 0;
+  CAISSON_TRY_VOID(ReadArgv(*argv, PathOfMember(path, "argv"), check, cost));
+  if (const json* env = FindMember(value, "env")) {
+    CAISSON_TRY_VOID(ReadEnv(*env, PathOfMember(path, "env"), check, cost));
+  }
+  if (cost > kMaxArgvEnvBytes) {
+    return FieldError(path, "argv and env together take " + std::to_string(cost) +
+                                " bytes as the kernel counts them; at most " + std::to_string(kMaxArgvEnvBytes) +
+                                " are allowed");
+  }
+  if (const json* text = FindMember(value, "stdin")) {
+    CAISSON_TRY(check.stdin_text, ReadString(*text, PathOfMember(path, "stdin")));
+  }
+  if (const json* timeout = FindMember(value, "timeout_ms")) {
+    CAISSON_TRY(check.timeout_ms, ReadInteger(*timeout, PathOfMember(path, "timeout_ms"), 1, kMaxTimeoutMs));
+  }
+  if (const json* cwd = FindMember(value, "cwd")) {
+    CAISSON_TRY(check.cwd, ReadText(*cwd, PathOfMember(path, "cwd"), FaultInWorkingDirectory));
+  }
+  return check;
+}
+
+Result<std::vector<Check>> ReadChecks(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectArray(value, path, 0, kMaxChecks));
+  if (value.empty()) return FieldError(path, "must not be empty; omit the field to use the language's default checks");
+  std::vector<Check> checks;
+  std::set<std::string> names;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string check_path = PathOfElement(path, i);
+    CAISSON_TRY(Check check, ReadCheck(value[i], check_path));
+    if (!names.insert(check.name).second) {
+      return FieldError(PathOfMember(check_path, "name"), Quoted(check.name) + " is the name of an earlier check");
+    }
+    checks.push_back(std::move(check));
+  }
+  return checks;
+}
+
+Result<int64_t> ReadCpu(const json& value, const std::string& path) {
+  constexpr double kMinCpus = 0.01;
+  CAISSON_TRY(const double cpus, ReadNumber(value, path));
+  if (cpus < kMinCpus) return FieldError(path, std::string("must be at least 0.01 CPUs") + kOmitForDefault);
+  if (cpus > kMaxCpus) return FieldError(path, "must be at most " + std::to_string(kMaxCpus));
+  return static_cast<int64_t>(std::llround(cpus * 1000));
+}
+
+Result<RequestedLimits> ReadLimits(const json& value, const std::string& path) {
+  struct Field {
+    const char* name;
+    std::optional<int64_t> RequestedLimits::* member;
+    int64_t maximum;
+  };
+  static constexpr Field kFields[] = {
+      {"command_timeout_ms", &RequestedLimits::command_timeout_ms, kMaxTimeoutMs},
+      {"budget_ms", &RequestedLimits::budget_ms, kMaxTimeoutMs},
+      {"memory_bytes", &RequestedLimits::memory_bytes, kMaxLimitBytes},
+      {"processes", &RequestedLimits::processes, kMaxProcesses},
+      {"output_bytes", &RequestedLimits::output_bytes, kMaxLimitBytes},
+      {"scratch_bytes", &RequestedLimits::scratch_bytes, kMaxLimitBytes},
+  };
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"command_timeout_ms", "budget_ms", "cpu", "memory_bytes", "processes",
+                                              "output_bytes", "scratch_bytes"}));
+  RequestedLimits limits;
+  for (const Field& field : kFields) {
+    const json* member = FindMember(value, field.name);
+    if (member == nullptr) continue;
+    const std::string member_path = PathOfMember(path, field.name);
+    CAISSON_TRY(const int64_t limit,
+                ReadInteger(*member, member_path, std::numeric_limits<int64_t>::min(), field.maximum));
+    if (limit < 1) return FieldError(member_path, std::string("must be at least 1") + kOmitForDefault);
+    limits.*field.member = limit;
+  }
+  if (limits.memory_bytes && *limits.memory_bytes < kMinMemoryBytes) {
+    return FieldError(PathOfMember(path, "memory_bytes"), "must be at least " + std::to_string(kMinMemoryBytes) + " (" +
+                                                              FormatSize(kMinMemoryBytes) + ")" + kOmitForDefault);
+  }
+  if (const json* cpu = FindMember(value, "cpu")) {
+    CAISSON_TRY(limits.cpu_millis, ReadCpu(*cpu, PathOfMember(path, "cpu")));
+  }
+  return limits;
+}
+
+Result<Network> ReadNetwork(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"mode", "allow"}));
+  CAISSON_TRY(const json* mode, RequireMember(value, path, "mode"));
+  CAISSON_TRY(const size_t choice, ReadChoice(*mode, PathOfMember(path, "mode"), {"none", "allowlist"}));
+  Network network;
+  network.allowlist = choice == 1;
+  const json* allow = FindMember(value, "allow");
+  if (allow == nullptr) return network;
+  const std::string allow_path = PathOfMember(path, "allow");
+  CAISSON_TRY_VOID(ExpectArray(*allow, allow_path, 0, kMaxListEntries));
+  if (!network.allowlist && !allow->empty()) {
+    return FieldError(allow_path, "needs the mode \"allowlist\"; with mode \"none\" nothing can be allowed");
+  }
+  for (size_t i = 0; i < allow->size(); ++i) {
+    CAISSON_TRY(std::string entry, ReadText((*allow)[i], PathOfElement(allow_path, i), FaultInAllowEntry));
+    network.allow.push_back(ToLowerAscii(std::move(entry)));
+  }
+  return network;
+}
+
+Result<std::vector<Mount>> ReadMounts(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectArray(value, path, 0, kMaxMounts));
+  std::vector<Mount> mounts;
+  std::set<std::string> targets;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string mount_path = PathOfElement(path, i);
+    CAISSON_TRY_VOID(ExpectObject(value[i], mount_path, {"source", "target", "access"}));
+    Mount mount;
+    CAISSON_TRY(const json* source, RequireMember(value[i], mount_path, "source"));
+    CAISSON_TRY(mount.source, ReadText(*source, PathOfMember(mount_path, "source"), FaultInHostPath));
+    CAISSON_TRY(const json* target, RequireMember(value[i], mount_path, "target"));
+    CAISSON_TRY(mount.target, ReadText(*target, PathOfMember(mount_path, "target"), FaultInMountTarget));
+    if (const json* access = FindMember(value[i], "access")) {
+      constexpr std::array kAccess = {Access::kReadOnly, Access::kCopyOnWrite, Access::kReadWrite};
+      CAISSON_TRY(const size_t choice, ReadChoice(*access, PathOfMember(mount_path, "access"), {"ro", "cow", "rw"}));
+      mount.access = kAccess[choice];
+    }
+    if (!targets.insert(mount.target).second) {
+      return FieldError(PathOfMember(mount_path, "target"),
+                        Quoted(mount.target) + " is the target of an earlier mount");
+    }
+    mounts.push_back(std::move(mount));
+  }
+  return mounts;
+}
+
+Result<std::map<std::string, std::string>> ReadLabels(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectMap(value, path, kMaxLabels));
+  std::map<std::string, std::string> labels;
+  for (const auto& member : value.items()) {
+    const std::string member_path = PathOfMember(path, member.key());
+    if (!IsWord(member.key(), "._/-", 63)) {
+      return FieldError(member_path, "the name must be 1 to 63 letters, digits or characters of \"._/-\"");
+    }
+    CAISSON_TRY(std::string text, ReadString(member.value(), member_path));
+    if (text.size() > kMaxLabelValueBytes) {
+      return FieldError(member_path, "takes " + std::to_string(text.size()) + " bytes; at most " +
+                                         std::to_string(kMaxLabelValueBytes) + " are allowed");
+    }
+    labels.emplace(member.key(), std::move(text));
+  }
+  return labels;
+}
+
+// The fields that only the service acts on.
+Status ReadServiceFields(const json& root, Request& request) {
+  if (const json* key = FindMember(root, "idempotency_key")) {
+    const auto is_key = [](std::string_view text) -> Fault {
+      const auto printable = [](char c) { return c > 0x20 && c < 0x7F; };
+      if (!text.empty() && text.size() <= 255 && std::all_of(text.begin(), text.end(), printable)) return std::nullopt;
+      return "must be 1 to 255 printable ASCII characters without blanks";
+    };
+    CAISSON_TRY(request.idempotency_key, ReadText(*key, "idempotency_key", is_key));
+  }
+  if (const json* priority = FindMember(root, "priority")) {
+    CAISSON_TRY(request.priority, ReadInteger(*priority, "priority", -100, 100));
+  }
+  if (const json* labels = FindMember(root, "labels")) { CAISSON_TRY(request.labels, ReadLabels(*labels, "labels")); }
+  if (const json* url = FindMember(root, "callback_url")) {
+    CAISSON_TRY(request.callback_url, ReadText(*url, "callback_url", FaultInCallbackUrl));
+  }
+  if (const json* deadline = FindMember(root, "deadline")) {
+    CAISSON_TRY(request.deadline, ReadText(*deadline, "deadline", FaultInTimestamp));
+  }
+  return {};
+}
+
+Status ReadIdentity(const json& root, Request& request) {
+  if (const json* id = FindMember(root, "request_id")) {
+    CAISSON_TRY(request.request_id, ReadWord(*id, "request_id", "._-", 128));
+  } else {
+    request.request_id = GenerateRequestId();
+  }
+  if (const json* attempt = FindMember(root, "attempt")) {
+    CAISSON_TRY(request.attempt, ReadInteger(*attempt, "attempt", 1, std::numeric_limits<int32_t>::max()));
+  }
+  if (const json* mode = FindMember(root, "mode")) {
+    CAISSON_TRY(const size_t choice, ReadChoice(*mode, "mode", {"balanced", "strict"}));
+    request.mode = choice == 0 ? Mode::kBalanced : Mode::kStrict;
+  }
+  if (const json* profile = FindMember(root, "profile")) {
+    CAISSON_TRY(request.profile, ReadWord(*profile, "profile", "._-", 64));
+    // SECURITY: a profile's name becomes a file name; "." and ".." must not.
+    if (request.profile[0] == '.') return FieldError("profile", "must not begin with \".\"");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Request> ParseRequest(std::string_view text) {
+  JsonBounds bounds;
+  bounds.max_bytes = kMaxRequestBytes;
+  CAISSON_TRY(const json root, ReadJson(text, bounds));
+  CAISSON_TRY_VOID(ExpectObject(root, "", {"request_id", "attempt", "mode", "profile", "source", "checks", "limits",
+                                           "network", "mounts", "artifacts", "idempotency_key", "priority", "labels",
+                                           "callback_url", "deadline"}));
+  Request request;
+  CAISSON_TRY_VOID(ReadIdentity(root, request));
+  CAISSON_TRY(const json* source, RequireMember(root, "", "source"));
+  CAISSON_TRY(request.source, ReadSource(*source, "source"));
+  if (const json* checks = FindMember(root, "checks")) { CAISSON_TRY(request.checks, ReadChecks(*checks, "checks")); }
+  if (const json* limits = FindMember(root, "limits")) { CAISSON_TRY(request.limits, ReadLimits(*limits, "limits")); }
+  if (const json* network = FindMember(root, "network")) {
+    CAISSON_TRY(request.network, ReadNetwork(*network, "network"));
+  }
+  if (const json* mounts = FindMember(root, "mounts")) { CAISSON_TRY(request.mounts, ReadMounts(*mounts, "mounts")); }
+  if (const json* artifacts = FindMember(root, "artifacts")) {
+    CAISSON_TRY_VOID(ExpectArray(*artifacts, "artifacts", 0, kMaxListEntries));
+    for (size_t i = 0; i < artifacts->size(); ++i) {
+      CAISSON_TRY(std::string glob, ReadText((*artifacts)[i], PathOfElement("artifacts", i), FaultInArtifactGlob));
+      request.artifacts.push_back(std::move(glob));
+    }
+  }
+  CAISSON_TRY_VOID(ReadServiceFields(root, request));
+  return request;
+}
+
+std::string GenerateRequestId() {
+  std::array<unsigned char, 16> random{};
+  // Up to 256 bytes come whole or not at all, and without being interrupted, once the pool is seeded.
+  CAISSON_CHECK(::getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()));
+  std::string id = "req-";
+  for (const unsigned char byte : random) {
+    constexpr char kHexDigits[] = "0123456789abcdef";
+    id += kHexDigits[byte >> 4];
+    id += kHexDigits[byte & 0xF];
+  }
+  return id;
+}
+
+bool IsValidRequestId(std::string_view id) { return IsWord(id, "._-", 128); }
+
+}  // namespace caisson::verify

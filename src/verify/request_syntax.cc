@@ -1,0 +1,311 @@
+#include "verify/request_syntax.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "verify/json_reader.h"
+
+namespace caisson::verify {
+namespace {
+
+constexpr size_t kMaxPathBytes = 4096;
+constexpr size_t kMaxComponentBytes = 255;
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+bool IsAtOrBelow(std::string_view path, std::string_view directory) {
+  return path.substr(0, directory.size()) == directory &&
+         (path.size() == directory.size() || path[directory.size()] == '/');
+}
+
+bool HasComponent(std::string_view path, std::string_view component) {
+  const std::vector<std::string_view> parts = Split(path, '/');
+  return std::find(parts.begin(), parts.end(), component) != parts.end();
+}
+
+Fault FaultInComponents(std::string_view relative) {
+  for (const std::string_view part : Split(relative, '/')) {
+    if (part.empty()) return "must not contain an empty component (a doubled or trailing \"/\")";
+    if (part == "." || part == "..") return "must not contain the component " + Quoted(part);
+    if (part.size() > kMaxComponentBytes) {
+      return "has a component of " + std::to_string(part.size()) + " bytes; at most " +
+             std::to_string(kMaxComponentBytes) + " are allowed";
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsPort(std::string_view text) {
+  if (text.empty() || text.size() > 5 || text[0] == '0') return false;
+  if (!std::all_of(text.begin(), text.end(), IsDigit)) return false;
+  int port = 0;
+  for (const char digit : text) port = port * 10 + (digit - '0');
+  return port <= 65'535;
+}
+
+bool IsIpv4(const std::vector<std::string_view>& labels) {
+  return labels.size() == 4 && std::all_of(labels.begin(), labels.end(), [](std::string_view label) {
+    if (label.empty() || label.size() > 3 || (label.size() > 1 && label[0] == '0')) return false;
+    int value = 0;
+    for (const char digit : label) {
+      if (!IsDigit(digit)) return false;
+      value = value * 10 + (digit - '0');
+    }
+    return value <= 255;
+  });
+}
+
+// SECURITY: "127.1", "0x7f.1" and "2130706433" are host names to a matcher but addresses to inet_aton, so a last label
+// that could be a number is refused unless the whole is a plain dotted quad.
+bool CouldBeNumber(std::string_view label) {
+  if (label.size() >= 2 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X')) {
+    return std::all_of(label.begin() + 2, label.end(), IsHexDigit);
+  }
+  return std::all_of(label.begin(), label.end(), IsDigit);
+}
+
+Fault FaultInHostName(std::string_view host) {
+  constexpr size_t kMaxHostBytes = 253;
+  constexpr size_t kMaxLabelBytes = 63;
+  if (host.empty()) return "names no host";
+  if (host.size() > kMaxHostBytes) return "has a host name longer than " + std::to_string(kMaxHostBytes) + " bytes";
+  const std::vector<std::string_view> labels = Split(host, '.');
+  for (const std::string_view label : labels) {
+    if (label.empty()) return "has an empty label in its host name";
+    if (!IsWord(label, "-", kMaxLabelBytes) || label.front() == '-' || label.back() == '-') {
+      return "has a bad label " + Quoted(label) +
+             " in its host name; labels are letters, digits and inner hyphens, international names are written as xn--";
+    }
+  }
+  if (CouldBeNumber(labels.back()) && !IsIpv4(labels)) return "looks like an IP address but is not a plain dotted quad";
+  return std::nullopt;
+}
+
+bool IsUrlCharacter(char c) {
+  return c > 0x20 && c < 0x7F && std::string_view("\"<>\\^`{|}#").find(c) == std::string_view::npos;
+}
+
+// "[::1]" and the like: only the characters are checked; whoever connects parses the address.
+bool IsBracketedIpv6(std::string_view host) {
+  return host.size() > 4 && host.front() == '[' && host.back() == ']' &&
+         std::all_of(host.begin() + 1, host.end() - 1, [](char c) { return IsHexDigit(c) || c == ':' || c == '.'; }) &&
+         host.find(':') != std::string_view::npos;
+}
+
+// Two digits at `offset`; -1 when there are none.
+int TwoDigits(std::string_view text, size_t offset) {
+  if (offset + 2 > text.size() || !IsDigit(text[offset]) || !IsDigit(text[offset + 1])) return -1;
+  return (text[offset] - '0') * 10 + (text[offset + 1] - '0');
+}
+
+int DaysIn(int year, int month) {
+  constexpr std::array<int, 12> kDays = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+  return month == 2 && leap ? 29 : kDays[static_cast<size_t>(month - 1)];
+}
+
+bool IsDate(std::string_view text) {
+  const int century = TwoDigits(text, 0), years = TwoDigits(text, 2);
+  const int month = TwoDigits(text, 5), day = TwoDigits(text, 8);
+  if (century < 0 || years < 0 || text[4] != '-' || text[7] != '-' || month < 1 || month > 12) return false;
+  return day >= 1 && day <= DaysIn(century * 100 + years, month);
+}
+
+bool IsTimeOfDay(std::string_view text) {
+  const int hour = TwoDigits(text, 0), minute = TwoDigits(text, 3), second = TwoDigits(text, 6);
+  const bool in_range = hour >= 0 && hour <= 23 && minute >= 0 && minute <= 59 && second >= 0 && second <= 60;
+  return in_range && text[2] == ':' && text[5] == ':';
+}
+
+bool IsOffset(std::string_view text) {
+  if (text == "Z" || text == "z") return true;
+  if (text.size() != 6 || (text[0] != '+' && text[0] != '-') || text[3] != ':') return false;
+  const int hour = TwoDigits(text, 1), minute = TwoDigits(text, 4);
+  return hour >= 0 && hour <= 23 && minute >= 0 && minute <= 59;
+}
+
+int Base64Value(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (IsDigit(c)) return c - '0' + 52;
+  if (c == '+') return 62;
+  return c == '/' ? 63 : -1;
+}
+
+}  // namespace
+
+std::string ToLowerAscii(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+bool IsWord(std::string_view text, std::string_view others, size_t max_bytes) {
+  return !text.empty() && text.size() <= max_bytes && std::all_of(text.begin(), text.end(), [others](char c) {
+    return IsLetter(c) || IsDigit(c) || others.find(c) != std::string_view::npos;
+  });
+}
+
+bool IsEnvName(std::string_view text) {
+  return IsWord(text, "_", text.size()) && !IsDigit(text[0]);
+}
+
+bool IsSha256Hex(std::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), IsHexDigit);
+}
+
+Fault FaultInPath(std::string_view path) {
+  if (path.empty()) return "must not be empty";
+  if (path.find('\0') != std::string_view::npos) return "must not contain a NUL character";
+  if (path.size() > kMaxPathBytes) {
+    return "takes " + std::to_string(path.size()) + " bytes; at most " + std::to_string(kMaxPathBytes) + " are allowed";
+  }
+  return std::nullopt;
+}
+
+Fault FaultInFileName(std::string_view name) {
+  if (Fault fault = FaultInPath(name)) return fault;
+  if (name[0] == '/') return "must be relative: it is placed below /workspace";
+  return FaultInComponents(name);
+}
+
+std::optional<NameClash> FindFileUsedAsDirectory(std::vector<std::string_view> names) {
+  // With "/" before every other byte, all names below a file follow it directly, so neighbours tell.
+  const auto rank = [](char c) { return c == '/' ? 0 : static_cast<int>(static_cast<unsigned char>(c)) + 1; };
+  std::sort(names.begin(), names.end(), [rank](std::string_view a, std::string_view b) {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        [rank](char x, char y) { return rank(x) < rank(y); });
+  });
+  for (size_t i = 1; i < names.size(); ++i) {
+    if (IsAtOrBelow(names[i], names[i - 1])) return NameClash{names[i - 1], names[i]};
+  }
+  return std::nullopt;
+}
+
+Fault FaultInWorkingDirectory(std::string_view path) {
+  if (Fault fault = FaultInPath(path)) return fault;
+  if (HasComponent(path, "..")) return "must not contain the component \"..\"";
+  for (const std::string_view directory : {"/workspace", "/scratch", "/tmp"}) {
+    if (IsAtOrBelow(path, directory)) return std::nullopt;
+  }
+  return "must be /workspace, /scratch, /tmp or a directory below one of them";
+}
+
+Fault FaultInHostPath(std::string_view path) {
+  if (Fault fault = FaultInPath(path)) return fault;
+  if (path[0] != '/') return "must be an absolute path";
+  return std::nullopt;
+}
+
+Fault FaultInMountTarget(std::string_view path) {
+  if (Fault fault = FaultInHostPath(path)) return fault;
+  if (path == "/") return "must not be the root directory";
+  if (Fault fault = FaultInComponents(path.substr(1))) return fault;
+  // SECURITY: where /usr is merged, /bin, /sbin and /lib* are links into it; a mount there would land below /usr.
+  for (const std::string_view directory :
+       {"/proc", "/dev", "/sys", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}) {
+    if (IsAtOrBelow(path, directory)) return "must not be at or below " + std::string(directory);
+  }
+  return std::nullopt;
+}
+
+Fault FaultInArtifactGlob(std::string_view glob) {
+  if (Fault fault = FaultInPath(glob)) return fault;
+  if (HasComponent(glob, "..")) return "must not contain the component \"..\"";
+  for (const std::string_view directory : {"/scratch/", "/workspace/"}) {
+    if (glob.size() > directory.size() && glob.substr(0, directory.size()) == directory) return std::nullopt;
+  }
+  return "must begin with /scratch/ or /workspace/ and name something there";
+}
+
+Fault FaultInAllowEntry(std::string_view entry) {
+  std::string_view host = entry;
+  if (const size_t colon = entry.find(':'); colon != std::string_view::npos) {
+    host = entry.substr(0, colon);
+    if (!IsPort(entry.substr(colon + 1))) return "has a bad port; write host or host:port with a port from 1 to 65535";
+  }
+  const size_t stars = std::min(host.find_first_not_of('*'), host.size());
+  if (stars == 0) return FaultInHostName(host);
+  const std::string_view base = host.substr(std::min(stars + 1, host.size()));
+  if (stars > 2 || host.size() == stars || host[stars] != '.') {
+    return "has a bad wildcard; write *.example.org for one label or **.example.org for any number of labels";
+  }
+  if (Fault fault = FaultInHostName(base)) return fault;
+  const std::vector<std::string_view> labels = Split(base, '.');
+  if (labels.size() < 2) return "is too wide: at least two labels must follow the wildcard";
+  if (CouldBeNumber(labels.back())) return "has a wildcard in an IP address";
+  return std::nullopt;
+}
+
+Fault FaultInCallbackUrl(std::string_view url) {
+  constexpr size_t kMaxUrlBytes = 2048;
+  constexpr char kExpected[] = "must be an http:// or https:// URL";
+  if (url.size() > kMaxUrlBytes) return "is longer than " + std::to_string(kMaxUrlBytes) + " bytes";
+  if (!std::all_of(url.begin(), url.end(), IsUrlCharacter)) {
+    return std::string(kExpected) + " without blanks, fragment or characters that need escaping";
+  }
+  const size_t scheme = url.substr(0, 7) == "http://" ? 7 : url.substr(0, 8) == "https://" ? 8 : 0;
+  if (scheme == 0) return kExpected;
+  const std::string_view rest = url.substr(scheme);
+  std::string_view host = rest.substr(0, rest.find_first_of("/?"));
+  if (host.find('@') != std::string_view::npos) return "must not carry a user name or password";
+  const size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos && (host[0] != '[' || host[colon - 1] == ']')) {
+    if (!IsPort(host.substr(colon + 1))) return "has a bad port";
+    host = host.substr(0, colon);
+  }
+  if (IsBracketedIpv6(host)) return std::nullopt;
+  return FaultInHostName(host);
+}
+
+Fault FaultInTimestamp(std::string_view text) {
+  constexpr char kExpected[] = "must be an RFC 3339 timestamp such as 2030-01-31T12:00:00Z";
+  constexpr size_t kWithoutFraction = 19;
+  if (text.size() <= kWithoutFraction || (text[10] != 'T' && text[10] != 't')) return kExpected;
+  if (!IsDate(text.substr(0, 10)) || !IsTimeOfDay(text.substr(11, 8))) return kExpected;
+  std::string_view rest = text.substr(kWithoutFraction);
+  if (rest[0] == '.') {
+    const size_t end = std::min(rest.find_first_not_of("0123456789", 1), rest.size());
+    constexpr size_t kMaxFraction = 9;
+    if (end == 1 || end - 1 > kMaxFraction) return kExpected;
+    rest.remove_prefix(end);
+  }
+  if (!IsOffset(rest)) return kExpected;
+  return std::nullopt;
+}
+
+std::optional<std::string> DecodeBase64(std::string_view text) {
+  if (text.size() % 4 != 0) return std::nullopt;
+  const size_t padding = text.empty() ? 0 : text.substr(text.size() - 2) == "==" ? 2 : text.back() == '=' ? 1 : 0;
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text.substr(0, text.size() - padding)) {
+    const int value = Base64Value(c);
+    if (value < 0) return std::nullopt;
+    bits = (bits << 6) | static_cast<uint32_t>(value);
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      bytes += static_cast<char>((bits >> count) & 0xFF);
+    }
+  }
+  const uint32_t spare = bits & ((uint32_t{1} << count) - 1);
+  if (spare != 0) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace caisson::verify

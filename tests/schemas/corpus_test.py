@@ -1,0 +1,180 @@
+"""The published schemas, judged by a validator that shares no code with the program.
+
+request_test.cc reads the same corpus with the program's own parser; together they show that schema and parser agree.
+Documents in invalid_parser_only/ have faults that a schema cannot express, or that readers of JSON disagree about.
+"""
+
+import copy
+import json
+import pathlib
+import re
+import unittest
+
+from jsonschema import Draft202012Validator
+
+HERE = pathlib.Path(__file__).resolve().parent
+CORPUS = HERE / "corpus"
+SCHEMAS = HERE.parent.parent / "schemas"
+
+RESULT = {
+    "schema_version": 1,
+    "request_id": "req-1",
+    "attempt": 1,
+    "mode": "balanced",
+    "status": "fail",
+    "tier": "run",
+    "failure_class": "FilesystemWriteViolation",
+    "exit_code": 1,
+    "duration_ms": 42,
+    "stdout": "",
+    "stderr": "",
+    "artifacts": [{"path": "/scratch/a", "bytes": 1, "sha256": "0" * 64, "ref": "a"}],
+    "skipped_checks": [{"name": "test", "tier": "test", "reason": "an earlier check failed"}],
+    "terminal_event": "write_denied",
+    "violations": [
+        {
+            "class": "FilesystemWriteViolation",
+            "reason": "write_outside",
+            "confidence": "observed",
+            "time_ms": 3,
+            "pid": 2,
+            "evidence": {"path": "/etc/passwd", "syscall": "openat", "flags": 577},
+        }
+    ],
+    "output": {"truncated": False, "bytes_total": 0},
+}
+
+EVENT = {
+    "schema_version": 1,
+    "seq": 0,
+    "time": "2030-01-01T00:00:00.000Z",
+    "run_id": "run-1",
+    "request_id": "req-1",
+    "type": "queued",
+}
+
+
+def load_schema(name):
+    return json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+
+
+def documents(kind):
+    paths = sorted((CORPUS / kind).glob("*.json"))
+    assert paths, f"no documents in {CORPUS / kind}"
+    return paths
+
+
+class SchemaFiles(unittest.TestCase):
+    def test_each_is_a_valid_schema_with_a_urn(self):
+        paths = sorted(SCHEMAS.glob("*.schema.json"))
+        self.assertGreaterEqual(len(paths), 3)
+        for path in paths:
+            with self.subTest(path.name):
+                schema = json.loads(path.read_text(encoding="utf-8"))
+                Draft202012Validator.check_schema(schema)
+                self.assertEqual(schema["$schema"], "https://json-schema.org/draft/2020-12/schema")
+                self.assertRegex(schema["$id"], r"^urn:caisson:schema:[a-z_]+:[0-9]+$")
+                self.assertTrue(schema["title"] and schema["description"])
+
+    def test_patterns_are_regular_expressions(self):
+        def patterns(node):
+            if isinstance(node, dict):
+                if isinstance(node.get("pattern"), str):
+                    yield node["pattern"]
+                for value in node.values():
+                    yield from patterns(value)
+            elif isinstance(node, list):
+                for value in node:
+                    yield from patterns(value)
+
+        for path in SCHEMAS.glob("*.schema.json"):
+            for pattern in patterns(json.loads(path.read_text(encoding="utf-8"))):
+                with self.subTest(pattern):
+                    re.compile(pattern)
+                    self.assertTrue(pattern.startswith("^") and pattern.endswith("$"))
+
+
+class RequestCorpus(unittest.TestCase):
+    def setUp(self):
+        self.validator = Draft202012Validator(load_schema("verification_request"))
+
+    def test_valid_documents_are_accepted(self):
+        for path in documents("valid"):
+            with self.subTest(path.name):
+                self.validator.validate(json.loads(path.read_text(encoding="utf-8")))
+
+    def test_invalid_documents_are_refused(self):
+        for path in documents("invalid"):
+            with self.subTest(path.name):
+                self.assertFalse(self.validator.is_valid(json.loads(path.read_text(encoding="utf-8"))))
+
+
+class ResultSchema(unittest.TestCase):
+    def setUp(self):
+        self.schema = load_schema("verification_result")
+        self.validator = Draft202012Validator(self.schema)
+
+    def refuses(self, **changes):
+        self.assertFalse(self.validator.is_valid({**copy.deepcopy(RESULT), **changes}), changes)
+
+    def test_accepts_a_result(self):
+        self.validator.validate(RESULT)
+        self.validator.validate({**RESULT, "a_later_member": {}})
+
+    def test_needs_every_required_member(self):
+        self.assertEqual(len(self.schema["required"]), 13)
+        for name in self.schema["required"]:
+            with self.subTest(name):
+                self.assertFalse(self.validator.is_valid({k: v for k, v in RESULT.items() if k != name}))
+
+    def test_refuses_wrong_members(self):
+        self.refuses(schema_version="1")
+        self.refuses(schema_version=2)
+        self.refuses(status="ok")
+        self.refuses(failure_class="Timeout")
+        self.refuses(terminal_event="done")
+        self.refuses(exit_code="1")
+        self.refuses(tier=1)
+        self.refuses(duration_ms=-1)
+        self.refuses(artifacts=[{"path": "/scratch/a"}])
+        self.refuses(skipped_checks=["test"])
+        self.refuses(output={"truncated": 0, "bytes_total": 0})
+
+    def test_refuses_untyped_violations(self):
+        good = RESULT["violations"][0]
+        for name in ("class", "reason", "confidence", "time_ms", "pid", "evidence"):
+            self.refuses(violations=[{k: v for k, v in good.items() if k != name}])
+        self.refuses(violations=[{**good, "confidence": "sure"}])
+        self.refuses(violations=[{**good, "class": "CheckFailed"}])
+        self.refuses(violations=[{**good, "evidence": {"path": ["a"]}}])
+        self.refuses(violations=[{**good, "extra": 1}])
+
+    def test_status_and_class_agree(self):
+        self.validator.validate({**RESULT, "status": "pass", "failure_class": None, "terminal_event": "completed"})
+        self.refuses(status="pass", failure_class="CheckFailed", terminal_event="completed")
+        self.refuses(status="fail", failure_class=None)
+        self.refuses(status="fail", terminal_event="completed")
+        self.refuses(status="rejected", failure_class="CheckFailed", terminal_event="rejected")
+        self.refuses(status="error", failure_class="InfrastructureError", terminal_event="timeout")
+
+
+class EventSchema(unittest.TestCase):
+    def setUp(self):
+        self.schema = load_schema("lifecycle_event")
+        self.validator = Draft202012Validator(self.schema)
+
+    def test_accepts_every_type(self):
+        for kind in self.schema["properties"]["type"]["enum"]:
+            self.validator.validate({**EVENT, "type": kind, "detail": "of its own"})
+
+    def test_needs_every_required_member(self):
+        for name in EVENT:
+            self.assertFalse(self.validator.is_valid({k: v for k, v in EVENT.items() if k != name}), name)
+
+    def test_refuses_wrong_members(self):
+        for change in ({"type": "started"}, {"seq": -1}, {"time": "yesterday"}, {"schema_version": "1"}):
+            self.assertFalse(self.validator.is_valid({**EVENT, **change}), change)
+
+
+if __name__ == "__main__":
+    unittest.main()
