@@ -284,7 +284,7 @@ void Supervision::Sample() {
   int64_t memory = now.resident_bytes + scratch;
   if (memory > limits_.memory_bytes) memory = sandbox_.meter_->ProportionalBytes() + scratch;
   peak_.resident_bytes = std::max(peak_.resident_bytes, memory);
-  if (memory > limits_.memory_bytes) {
+  if (memory > limits_.memory_bytes && !ended_) {
     EndBy(Ending::kMemoryLimit);
     AddLimit(ViolationClass::kMemoryLimit, "limit.mem", limits_.memory_bytes, {{"measured_bytes", memory}});
   }
@@ -334,7 +334,7 @@ void Supervision::AddLimit(ViolationClass violation_class, const char* reason, i
 Status Supervision::Finish() {
   outcome_.duration_ms = ElapsedMs();
   CheckScratch();
-  if (sandbox_.meter_ && !lost_) Sample();
+  if (sandbox_.meter_ && !lost_ && !killed_) Sample();
   if (killed_ || lost_ || options_.last) sandbox_.Kill();
   // Every writer is dead or, between commands, is PID 1, which writes nothing: what the pipes hold now is all there is.
   streams_.Drain();

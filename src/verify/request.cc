@@ -233,7 +233,9 @@ Status ReadServiceFields(const json& root, Request& request) {
   }
   if (const json* labels = FindMember(root, "labels")) { CAISSON_TRY(request.labels, ReadLabels(*labels, "labels")); }
   if (const json* url = FindMember(root, "callback_url")) {
-    CAISSON_TRY(request.callback_url, ReadText(*url, "callback_url", FaultInCallbackUrl));
+    CAISSON_TRY(request.callback_url, ReadString(*url, "callback_url"));
+    // SECURITY: not quoted, because URLs carry passwords and tokens and messages end up in logs.
+    if (const Fault fault = FaultInCallbackUrl(request.callback_url)) return FieldError("callback_url", *fault);
   }
   if (const json* deadline = FindMember(root, "deadline")) {
     CAISSON_TRY(request.deadline, ReadText(*deadline, "deadline", FaultInTimestamp));

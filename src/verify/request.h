@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "policy/plan.h"
 
 namespace caisson::verify {
 
 enum class Mode { kBalanced, kStrict };
-enum class Access { kReadOnly, kCopyOnWrite, kReadWrite };
+using policy::Access;
 
 struct Check {
   std::string name;

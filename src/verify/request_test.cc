@@ -221,6 +221,11 @@ TEST(ParseRequest, LowersAllowedHosts) {
               "network.allow[0]: \"*.com\" is too wide");
 }
 
+TEST(ParseRequest, DoesNotRepeatPasswords) {
+  const std::string fault = FaultOf(With(R"("callback_url": "https://user:hunter2@example.org/")"));
+  EXPECT_EQ(fault, "callback_url: must not carry a user name or password");
+}
+
 TEST(ParseRequest, RefusesOversizeDocuments) {
   EXPECT_EQ(FaultOf(R"({"source": {"path": "/a"}})" + std::string(1000, ' ')), "accepted");
   ExpectFault(R"({"source": {"path": "/a"}})" + std::string(kMaxRequestBytes, ' '),

@@ -1,0 +1,134 @@
+#include "runtime/native/native.h"
+
+#include <utility>
+
+#include "sandbox/collector.h"
+#include "sandbox/sandbox.h"
+
+namespace caisson::runtime::native {
+
+namespace {
+
+sandbox::Access Lower(policy::Access access) {
+  switch (access) {
+    case policy::Access::kReadOnly:
+      return sandbox::Access::kReadOnly;
+    case policy::Access::kCopyOnWrite:
+      return sandbox::Access::kCopyOnWrite;
+    case policy::Access::kReadWrite:
+      return sandbox::Access::kReadWrite;
+  }
+  return sandbox::Access::kReadOnly;
+}
+
+sandbox::Mount Lower(policy::PlannedMount mount) {
+  return {std::move(mount.source.fd), std::move(mount.source.canonical), std::move(mount.target), Lower(mount.access)};
+}
+
+std::vector<std::string> Environment(const policy::Profile& profile, const policy::PlannedCommand& command) {
+  std::vector<std::pair<std::string, std::string>> merged = profile.environment;
+  for (const auto& [key, value] : command.env) {
+    bool replaced = false;
+    for (auto& [known, current] : merged) {
+      if (known == key) {
+        current = value;
+        replaced = true;
+      }
+    }
+    if (!replaced) merged.emplace_back(key, value);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [key, value] : merged) lines.push_back(key + "=" + value);
+  return lines;
+}
+
+Result<sandbox::Spec> Lower(policy::RunPlan plan) {
+  sandbox::Spec spec;
+  spec.seccomp = sandbox::FindSeccompProgram(plan.profile.seccomp.c_str());
+  if (spec.seccomp == nullptr) return Error::Invalid("profile " + plan.profile.name + ": no seccomp filter named " + plan.profile.seccomp);
+  spec.limits = {plan.limits.memory_bytes, plan.limits.processes,     plan.limits.cpu_millis,
+                 plan.limits.output_bytes, plan.limits.scratch_bytes, plan.limits.scratch_inodes};
+  spec.etc_paths = plan.profile.etc_paths;
+  spec.masked_files = plan.profile.masked_proc_files;
+  spec.masked_directories = plan.profile.masked_proc_directories;
+  spec.proc_pids_only = plan.profile.proc_pids_only;
+  spec.allow_watched_limits = plan.profile.Allows("cgroup");
+  spec.allow_no_landlock = plan.profile.Allows("landlock");
+  spec.ignored_write_components = plan.profile.ignored_writes;
+  spec.workspace_files_writable = plan.workspace_access != policy::Access::kReadOnly;
+  for (policy::PlannedFile& file : plan.workspace_files) {
+    spec.workspace_files.push_back({std::move(file.path), std::move(file.bytes), file.mode, file.symlink});
+  }
+  if (plan.workspace_mount) spec.workspace = Lower(*std::move(plan.workspace_mount));
+  for (policy::PlannedMount& mount : plan.mounts) spec.mounts.push_back(Lower(std::move(mount)));
+  for (policy::PlannedCommand& command : plan.commands) {
+    sandbox::Command lowered;
+    lowered.env = Environment(plan.profile, command);
+    lowered.argv = std::move(command.argv);
+    lowered.cwd = std::move(command.cwd);
+    lowered.stdin_bytes = std::move(command.stdin_bytes);
+    spec.commands.push_back(std::move(lowered));
+  }
+  spec.stdio = plan.stdio == policy::Stdio::kCapture       ? sandbox::Stdio::kCapture
+               : plan.stdio == policy::Stdio::kPassThrough ? sandbox::Stdio::kPassThrough
+                                                           : sandbox::Stdio::kTerminal;
+  return spec;
+}
+
+class NativeRun : public Run {
+ public:
+  explicit NativeRun(std::unique_ptr<sandbox::Sandbox> sandbox) : sandbox_(std::move(sandbox)) {
+    const sandbox::Isolation& applied = sandbox_->isolation();
+    report_ = {"native", applied.namespaces, applied.seccomp_profile, applied.seccomp_sha256, applied.landlock_abi,
+               sandbox::DriverName(applied.cgroup_driver), int64_t{applied.host_uid}, applied.degraded};
+  }
+
+  const IsolationReport& isolation() const override { return report_; }
+
+  Result<CommandOutcome> Execute(size_t command, const ExecuteOptions& options) override {
+    sandbox::RunOptions lowered;
+    lowered.timeout_ms = options.timeout_ms;
+    lowered.timeout_name = options.timeout_name;
+    lowered.last = options.last;
+    lowered.signal_fd = options.signal_fd;
+    lowered.signal_grace_ms = options.signal_grace_ms;
+    lowered.on_violation = options.on_violation;
+    return sandbox_->Run(static_cast<uint32_t>(command), lowered);
+  }
+
+  Collection Collect(const std::vector<std::string>& globs) override {
+    sandbox_->Kill();
+    const auto wanted = [&](const std::string& path) {
+      for (const std::string& glob : globs) {
+        if (sandbox::MatchesGlob(path, glob)) return true;
+      }
+      return false;
+    };
+    sandbox::Collected collected;
+    sandbox::CollectFiles(sandbox_->scratch_fd(), "/scratch", wanted, {}, collected);
+    if (sandbox_->workspace_fd() >= 0) sandbox::CollectFiles(sandbox_->workspace_fd(), "/workspace", wanted, {}, collected);
+    Collection collection;
+    for (sandbox::CollectedFile& file : collected.files) collection.files.push_back({std::move(file.path), std::move(file.bytes)});
+    collection.skipped = std::move(collected.skipped);
+    return collection;
+  }
+
+ private:
+  std::unique_ptr<sandbox::Sandbox> sandbox_;
+  IsolationReport report_;
+};
+
+class NativeRuntime : public Runtime {
+ public:
+  Result<std::unique_ptr<Run>> Start(policy::RunPlan plan) override {
+    CAISSON_TRY(sandbox::Spec spec, Lower(std::move(plan)));
+    CAISSON_TRY(std::unique_ptr<sandbox::Sandbox> sandbox, sandbox::Sandbox::Create(std::move(spec)));
+    return std::unique_ptr<Run>(std::make_unique<NativeRun>(std::move(sandbox)));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> MakeNativeRuntime() { return std::make_unique<NativeRuntime>(); }
+
+}  // namespace caisson::runtime::native

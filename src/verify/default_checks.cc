@@ -1,0 +1,100 @@
+#include "verify/default_checks.h"
+
+#include <algorithm>
+
+namespace caisson::verify {
+
+namespace {
+
+// Compiles every file and runs none of it. Isolated (-I) and without site (-S): nothing of the source is imported.
+constexpr char kSyntaxCheck[] = R"py(import os, sys, traceback
+failed = False
+for top, directories, files in os.walk("/workspace"):
+    directories[:] = sorted(d for d in directories if d != ".git")
+    for name in sorted(files):
+        if not name.endswith(".py"):
+            continue
+        path = os.path.join(top, name)
+        try:
+            with open(path, "rb") as file:
+                compile(file.read(), path, "exec", dont_inherit=True)
+        except OSError as error:
+            failed = True
+            print(f"{path}: {error}", file=sys.stderr)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+            failed = True
+            traceback.print_exc()
+sys.exit(1 if failed else 0)
+)py";
+
+// pytest is looked for before the source can be imported, so a pytest.py of the source's own is not taken for it.
+constexpr char kTestCheck[] = R"py(import importlib.util, sys
+if importlib.util.find_spec("pytest"):
+    import pytest
+    sys.path.insert(0, "/workspace")
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir=/workspace", "/workspace"]))
+import unittest
+sys.path.insert(0, "/workspace")
+suite = unittest.TestSuite()
+for pattern in ("test_*.py", "*_test.py"):
+    suite.addTests(unittest.TestLoader().discover("/workspace", pattern=pattern))
+result = unittest.TextTestRunner(verbosity=1).run(suite)
+if result.testsRun == 0:
+    print("no tests were found", file=sys.stderr)
+    sys.exit(5)
+sys.exit(0 if result.wasSuccessful() else 1)
+)py";
+
+bool EndsWith(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+bool IsTest(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return EndsWith(name, "_test.py") || (name.compare(0, 5, "test_") == 0 && EndsWith(name, ".py"));
+}
+
+// "" when there is none.
+std::string FindEntry(const std::vector<std::string>& names) {
+  for (const char* name : {"main.py", "__main__.py"}) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  }
+  std::vector<std::string> candidates;
+  for (const std::string& name : names) {
+    if (name.find('/') == std::string::npos && EndsWith(name, ".py") && !IsTest(name)) candidates.push_back(name);
+  }
+  return candidates.size() == 1 ? candidates[0] : "";
+}
+
+Check MakeCheck(const char* tier, std::vector<std::string> argv) {
+  Check check;
+  check.name = tier;
+  check.tier = tier;
+  check.argv = std::move(argv);
+  return check;
+}
+
+}  // namespace
+
+Result<DefaultChecks> ChooseChecks(const std::vector<std::string>& names, const std::string& given_file) {
+  const bool any_python = std::any_of(names.begin(), names.end(), [](const std::string& name) { return EndsWith(name, ".py"); });
+  if (!any_python) {
+    return Error::Invalid("no Python file to verify; for another language write a request with explicit checks (caisson verify --help shows one)");
+  }
+  const std::string entry = given_file.empty() ? FindEntry(names) : given_file;
+  const bool tests = given_file.empty() && std::any_of(names.begin(), names.end(), IsTest);
+  if (entry.empty() && !tests) {
+    return Error::Invalid("no entry file: expected main.py, __main__.py or a single .py file at the top; name the file, or write a request with explicit checks");
+  }
+  DefaultChecks chosen;
+  chosen.checks.push_back(MakeCheck("syntax", {"python3", "-I", "-S", "-B", "-c", kSyntaxCheck}));
+  if (entry.empty()) {
+    chosen.skipped.push_back({"run", "run", "no entry file"});
+  } else {
+    chosen.checks.push_back(MakeCheck("run", {"python3", "/workspace/" + entry}));
+  }
+  if (tests) chosen.checks.push_back(MakeCheck("test", {"python3", "-I", "-B", "-c", kTestCheck}));
+  return chosen;
+}
+
+}  // namespace caisson::verify

@@ -1,0 +1,66 @@
+#include "verify/event_log.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "verify/request.h"
+
+namespace caisson::verify {
+
+namespace {
+
+std::string Now() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  struct tm utc {};
+  ::gmtime_r(&now.tv_sec, &utc);
+  char text[48];
+  const size_t length = ::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + length, sizeof(text) - length, ".%03ldZ", now.tv_nsec / 1'000'000);
+  return text;
+}
+
+}  // namespace
+
+Result<EventLog> EventLog::Open(const std::string& destination) {
+  EventLog log;
+  if (destination == "-") {
+    log.fd_ = STDOUT_FILENO;
+    return log;
+  }
+  log.owned_ = UniqueFd(::open(destination.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!log.owned_) return Error::System(errno, "--events: open " + destination);
+  log.fd_ = log.owned_.get();
+  return log;
+}
+
+void EventLog::Begin(const std::string& request_id) {
+  request_id_ = request_id;
+  run_id_ = GenerateRequestId();
+  sequence_ = 0;
+}
+
+void EventLog::Write(const char* type, nlohmann::json members) {
+  if (fd_ < 0) return;
+  members["schema_version"] = 1;
+  members["seq"] = sequence_++;
+  members["time"] = Now();
+  members["run_id"] = run_id_;
+  members["request_id"] = request_id_;
+  members["type"] = type;
+  const std::string line = members.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  for (size_t written = 0; written < line.size();) {
+    const ssize_t size = ::write(fd_, line.data() + written, line.size() - written);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return;
+    written += static_cast<size_t>(size);
+  }
+}
+
+}  // namespace caisson::verify

@@ -1,0 +1,35 @@
+// Lifecycle events: one JSON object per line, in order, each written whole.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace caisson::verify {
+
+class EventLog {
+ public:
+  // Writes nowhere.
+  EventLog() = default;
+  // `destination` is a file to append to, or "-" for standard output.
+  static Result<EventLog> Open(const std::string& destination);
+
+  // Names the run all later events belong to.
+  void Begin(const std::string& request_id);
+  // `members` is an object; the envelope is added.
+  void Write(const char* type, nlohmann::json members);
+  bool enabled() const { return fd_ >= 0; }
+
+ private:
+  UniqueFd owned_;
+  int fd_ = -1;
+  int64_t sequence_ = 0;
+  std::string run_id_;
+  std::string request_id_;
+};
+
+}  // namespace caisson::verify
