@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "base/utf8.h"
 #include "verify/digest.h"
+#include "verify/result.h"
 #include "verify/snapshot.h"
 
 namespace caisson::verify {

@@ -1,0 +1,3 @@
+"""The smallest thing worth verifying."""
+
+print("hello from inside")

@@ -1,0 +1,52 @@
+// The caisson program: wiring only.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/version.h"
+#include "cli/commands.h"
+#include "runtime/native/native.h"
+
+namespace {
+
+constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says truthfully what it did.
+
+  caisson verify PATH          check a Python file, a directory or a request; pass, fail, or which rule it broke
+  caisson run -- COMMAND       run a command in a sandbox
+  caisson doctor               what this machine can enforce, and how to fix what it cannot
+
+Each command explains itself: caisson COMMAND --help. Version: caisson --version.
+)";
+
+// Descriptors 0 to 2 must be somebody's: otherwise a file of ours would get the number and be taken for a stream.
+void OpenStandardStreams() {
+  int fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd < 3) fd = ::dup(fd);
+  if (fd >= 3) ::close(fd);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpenStandardStreams();
+  const std::string command = argc > 1 ? argv[1] : "--help";
+  std::vector<std::string> arguments(argv + (argc > 1 ? 2 : 1), argv + argc);
+  if (command == "--help" || command == "-h" || command == "help") {
+    std::fputs(kHelp, stdout);
+    return argc > 1 ? 0 : 2;
+  }
+  if (command == "--version" || command == "version") {
+    std::printf("caisson %s\n", caisson::kVersion);
+    return 0;
+  }
+  const auto runtime = caisson::runtime::native::MakeNativeRuntime();
+  if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
+  if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);
+  if (command == "doctor") return caisson::cli::DoctorCommand(std::move(arguments), *runtime);
+  std::fprintf(stderr, "caisson: there is no command \"%s\" (see: caisson --help)\n", command.c_str());
+  return 2;
+}

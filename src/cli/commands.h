@@ -1,0 +1,16 @@
+// The commands of the caisson program, one file each. `arguments` are those behind the command's name; the value returned
+// is the exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/runtime.h"
+
+namespace caisson::cli {
+
+int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+
+}  // namespace caisson::cli

@@ -1,0 +1,141 @@
+#include "cli/flags.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "base/utf8.h"
+#include "verify/request_syntax.h"
+
+namespace caisson::cli {
+
+namespace {
+
+Status ReadLimit(const char* flag, const std::string& text, Result<int64_t> (*parse)(std::string_view), int64_t minimum,
+                 std::optional<int64_t>& limit) {
+  if (text.empty()) return {};
+  Result<int64_t> value = parse(text);
+  if (!value) return std::move(value).error().In(flag);
+  if (*value < minimum) {
+    return Error::Invalid(std::string(flag) + ": " + EscapeForTerminal(text) + " is too small; the least that makes sense is " +
+                          (parse == ParseSize ? FormatSize(minimum) : parse == ParseDuration ? FormatDuration(minimum)
+                           : parse == ParseCpus ? "0.01" : std::to_string(minimum)));
+  }
+  limit = *value;
+  return {};
+}
+
+}  // namespace
+
+void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
+  app.add_option("--memory,-m", flags.memory, "Memory limit, for example 512M; swap is off");
+  app.add_option("--cpus", flags.cpus, "CPU limit, for example 1.5 or 500m");
+  app.add_option("--pids-limit", flags.pids, "Most processes and threads at once");
+  app.add_option("--timeout", flags.timeout, "Time limit of a command, for example 30s");
+  app.add_option("--output-limit", flags.output_limit, "Most bytes of output, for example 10M");
+  app.add_option("--scratch", flags.scratch, "Size of /scratch, for example 512M");
+  app.add_option("--network", flags.network, "none: only the sandbox's own loopback");
+  app.add_option("--allow-domain", flags.allow_domains, "Allow a host (needs a runtime with network)");
+  app.add_option("--profile", flags.profile, "Isolation profile; default: the mode's");
+  app.add_option("--mode", flags.mode, "balanced or strict")->check(CLI::IsMember({"balanced", "strict"}));
+  app.add_option("--events", flags.events, "Write lifecycle events, one JSON object a line, to FILE or -");
+  app.add_option("--result", flags.result, "Write the result document to FILE");
+  app.add_flag("--quiet,-q", flags.quiet, "Say nothing but errors");
+  app.add_flag("--dry-run", flags.dry_run, "Print the effective plan as JSON and stop");
+}
+
+Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags) {
+  verify::OperatorLimits limits;
+  CAISSON_TRY_VOID(ReadLimit("--memory", flags.memory, ParseSize, verify::kMinMemoryBytes, limits.memory_bytes));
+  CAISSON_TRY_VOID(ReadLimit("--cpus", flags.cpus, ParseCpus, 10, limits.cpu_millis));
+  CAISSON_TRY_VOID(ReadLimit("--pids-limit", flags.pids, ParseCount, 1, limits.processes));
+  CAISSON_TRY_VOID(ReadLimit("--timeout", flags.timeout, ParseDuration, 1, limits.command_timeout_ms));
+  CAISSON_TRY_VOID(ReadLimit("--output-limit", flags.output_limit, ParseSize, 1, limits.output_bytes));
+  CAISSON_TRY_VOID(ReadLimit("--scratch", flags.scratch, ParseSize, 4096, limits.scratch_bytes));
+  if (limits.processes && *limits.processes > verify::kMaxProcesses) return Error::Invalid("--pids-limit: more than Linux can number (" + std::to_string(verify::kMaxProcesses) + ")");
+  if (limits.command_timeout_ms && *limits.command_timeout_ms > verify::kMaxTimeoutMs) return Error::Invalid("--timeout: longer than a year");
+  if (limits.cpu_millis && *limits.cpu_millis > int64_t{1000} * ::sysconf(_SC_NPROCESSORS_ONLN)) {
+    return Error::Invalid("--cpus: this machine has " + std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)));
+  }
+  return limits;
+}
+
+Status RefuseNetwork(const SharedFlags& flags) {
+  if (flags.network != "none") return Error::Denied("--network: this runtime offers only none");
+  if (!flags.allow_domains.empty()) return Error::Denied("--allow-domain: this runtime offers no network");
+  return {};
+}
+
+Result<policy::Access> ReadAccess(const std::string& text) {
+  if (text == "ro") return policy::Access::kReadOnly;
+  if (text == "cow") return policy::Access::kCopyOnWrite;
+  if (text == "rw") return policy::Access::kReadWrite;
+  return Error::Invalid("access " + EscapeForTerminal(text) + " is none of ro, cow, rw");
+}
+
+Result<policy::PlannedMount> ReadMount(const std::string& text) {
+  const size_t first = text.find(':');
+  if (first == std::string::npos || first == 0) return Error::Invalid("-v " + EscapeForTerminal(text) + ": expected SRC:DST[:ro|cow|rw]");
+  const size_t second = text.find(':', first + 1);
+  policy::PlannedMount mount;
+  mount.target = text.substr(first + 1, second == std::string::npos ? std::string::npos : second - first - 1);
+  if (second != std::string::npos) {
+    CAISSON_TRY(mount.access, ReadAccess(text.substr(second + 1)));
+  }
+  if (const auto fault = verify::FaultInMountTarget(mount.target)) return Error::Invalid("-v " + EscapeForTerminal(text) + ": target " + *fault);
+  CAISSON_TRY(mount.source, policy::OpenJudged(text.substr(0, first)));
+  if (mount.access == policy::Access::kCopyOnWrite && !mount.source.is_directory) {
+    return Error::Invalid("-v " + EscapeForTerminal(text) + ": cow needs a directory");
+  }
+  return mount;
+}
+
+std::optional<int> Parse(CLI::App& app, std::vector<std::string> arguments, int usage_exit_code) {
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    Complain(std::string(error.what()) + " (see: caisson " + app.get_name() + " --help)");
+    return usage_exit_code;
+  }
+  return std::nullopt;
+}
+
+int TakeSignals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH}) ::sigaddset(&signals, signal);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+Status WriteJsonFile(const std::string& path, const nlohmann::json& document) {
+  const std::string text = document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file) return Error::System(errno, "write " + path);
+  for (size_t written = 0; written < text.size();) {
+    const ssize_t size = ::write(file.get(), text.data() + written, text.size() - written);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return Error::System(errno, "write " + path);
+    written += static_cast<size_t>(size);
+  }
+  return {};
+}
+
+void Complain(const std::string& message) { std::fprintf(stderr, "caisson: %s\n", EscapeForTerminal(message).c_str()); }
+
+}  // namespace caisson::cli

@@ -1,0 +1,48 @@
+// Flags that run and verify share, and how they are read.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/App.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/result.h"
+#include "policy/plan.h"
+#include "verify/admission.h"
+
+namespace caisson::cli {
+
+struct SharedFlags {
+  std::string memory, cpus, pids, timeout, output_limit, scratch;
+  std::string profile, mode = "balanced";
+  std::string network = "none";
+  std::vector<std::string> allow_domains;
+  std::string events;
+  std::string result;
+  bool json = false, quiet = false, dry_run = false;
+};
+
+void AddSharedFlags(CLI::App& app, SharedFlags& flags);
+
+// The limits the flags ask for. 0 is refused by name.
+Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags);
+Status RefuseNetwork(const SharedFlags& flags);
+
+// "SRC:DST[:ro|cow|rw]", judged.
+Result<policy::PlannedMount> ReadMount(const std::string& text);
+Result<policy::Access> ReadAccess(const std::string& text);
+
+// Parses, or prints help or the fault. An exit code when the command is already over.
+std::optional<int> Parse(CLI::App& app, std::vector<std::string> arguments, int usage_exit_code);
+
+// Blocks the signals that end or resize us and returns a signalfd for them.
+int TakeSignals();
+
+Status WriteJsonFile(const std::string& path, const nlohmann::json& document);
+
+// "caisson: MESSAGE" on standard error, safe for a terminal.
+void Complain(const std::string& message);
+
+}  // namespace caisson::cli

@@ -1,0 +1,252 @@
+// caisson run: one command in a sandbox, streams passed through, the command's own exit code.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "base/utf8.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "linux/terminal.h"
+#include "verify/request_syntax.h"
+#include "verify/verdict.h"
+#include "verify/verifier.h"
+
+namespace caisson::cli {
+
+namespace {
+
+constexpr int kRefused = 125;
+constexpr int64_t kSignalGraceMs = 2000;
+
+constexpr char kFooter[] = R"(
+Inside, the host's programs (/usr) are read-only, /workspace is empty unless --workspace shows a directory, /scratch and
+/tmp are writable and vanish at the end, and there is no network. Nothing of your environment is passed but what -e names.
+
+Exit codes: the command's own; 124 time limit, 125 the sandbox could not be set up or policy refused, 126 not executable,
+127 not found, 128+N signal N, 137 memory limit, 159 forbidden system call. --result FILE holds the whole truth.
+
+Examples:
+  caisson run -- python3 -c 'print(6 * 7)'
+  caisson run --workspace . -- python3 main.py
+  caisson run --workspace .:cow --memory 256M --timeout 30s -- make test
+  caisson run -t -- bash)";
+
+struct RunFlags {
+  SharedFlags shared;
+  std::vector<std::string> environment, mounts;
+  std::string directory = "/workspace", workspace;
+  bool terminal = false, interactive = false;
+};
+
+Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command) {
+  policy::RunPlan plan;
+  const std::string name = flags.shared.profile.empty() ? flags.shared.mode : flags.shared.profile;
+  const policy::Profile* profile = policy::FindProfile(name);
+  if (profile == nullptr) return Error::Invalid("--profile: there is none named " + EscapeForTerminal(name));
+  plan.profile = *profile;
+  CAISSON_TRY_VOID(RefuseNetwork(flags.shared));
+  CAISSON_TRY(verify::OperatorLimits limits, ReadLimits(flags.shared));
+  CAISSON_TRY(plan.limits, verify::EffectiveLimits(*profile, limits));
+  for (const std::string& mount : flags.mounts) {
+    CAISSON_TRY(policy::PlannedMount planned, ReadMount(mount));
+    plan.mounts.push_back(std::move(planned));
+  }
+  if (!flags.workspace.empty()) {
+    policy::PlannedMount workspace;
+    std::string path = flags.workspace;
+    if (const size_t colon = path.rfind(':'); colon != std::string::npos && path.find('/', colon) == std::string::npos) {
+      CAISSON_TRY(workspace.access, ReadAccess(path.substr(colon + 1)));
+      path.resize(colon);
+    }
+    CAISSON_TRY(workspace.source, policy::OpenJudged(path));
+    if (!workspace.source.is_directory) return Error::Invalid("--workspace " + EscapeForTerminal(path) + ": not a directory");
+    workspace.target = "/workspace";
+    plan.workspace_access = workspace.access;
+    plan.workspace_mount = std::move(workspace);
+  }
+  policy::PlannedCommand planned;
+  planned.name = planned.tier = "run";
+  size_t argument_bytes = 0;
+  for (const std::string& argument : command) argument_bytes += argument.size() + 9;
+  for (const std::string& variable : flags.environment) {
+    const size_t equals = variable.find('=');
+    const std::string key = variable.substr(0, equals);
+    if (key.empty()) return Error::Invalid("-e " + EscapeForTerminal(variable) + ": expected NAME=VALUE");
+    const char* inherited = ::getenv(key.c_str());
+    if (equals == std::string::npos && inherited == nullptr) return Error::Invalid("-e " + EscapeForTerminal(key) + ": not set here; give NAME=VALUE");
+    planned.env.emplace_back(key, equals == std::string::npos ? inherited : variable.substr(equals + 1));
+    argument_bytes += variable.size() + 9;
+  }
+  if (argument_bytes > verify::kMaxArgvEnvBytes) {
+    return Error::Invalid("the command and its environment take " + FormatSize(static_cast<int64_t>(argument_bytes)) + "; at most " +
+                          FormatSize(verify::kMaxArgvEnvBytes) + " can be passed: use a file or standard input");
+  }
+  planned.argv = std::move(command);
+  planned.cwd = flags.directory;
+  const bool in_mount = std::any_of(plan.mounts.begin(), plan.mounts.end(), [&](const policy::PlannedMount& mount) {
+    return mount.target == planned.cwd || planned.cwd.compare(0, mount.target.size() + 1, mount.target + "/") == 0;
+  });
+  if (const auto fault = verify::FaultInWorkingDirectory(planned.cwd); fault && !in_mount) return Error::Invalid("-w " + *fault);
+  planned.timeout_ms = plan.limits.command_timeout_ms;
+  plan.commands.push_back(std::move(planned));
+  plan.stdio = flags.terminal ? policy::Stdio::kTerminal : policy::Stdio::kPassThrough;
+  return plan;
+}
+
+int ExitCode(const CommandOutcome& outcome) {
+  switch (outcome.ending) {
+    case Ending::kTimeout:
+      return 124;
+    case Ending::kNotExecutable:
+      return outcome.exec_errno == ENOENT || outcome.exec_errno == ENOTDIR ? 127 : 126;
+    case Ending::kCancelled:
+      return 128 + SIGTERM;
+    default:
+      return outcome.exit_code;
+  }
+}
+
+// One line about what ended it, when that was not the command itself.
+void Explain(const CommandOutcome& outcome, const std::string& program) {
+  if (outcome.ending == Ending::kNotExecutable) {
+    const bool missing = outcome.exec_errno == ENOENT;
+    return Complain(program + ": " + (missing ? "not found in the sandbox, or its interpreter is not there" : std::strerror(outcome.exec_errno)));
+  }
+  for (const Violation& violation : outcome.violations) {
+    std::string line = std::string(ClassName(violation.violation_class)) + ": " + violation.reason;
+    for (const auto& [key, value] : violation.evidence) {
+      const auto* number = std::get_if<int64_t>(&value);
+      line += " " + key + "=" + (number != nullptr ? std::to_string(*number) : std::get<std::string>(value));
+    }
+    if (violation.limit >= 0) line += " limit=" + std::to_string(violation.limit);
+    Complain(line);
+  }
+  if (outcome.violations_dropped > 0) Complain("and " + std::to_string(outcome.violations_dropped) + " more");
+}
+
+int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events) {
+  Complain(error.message);
+  verify::Request request;
+  request.request_id = verify::GenerateRequestId();
+  if (!flags.shared.result.empty()) {
+    verify::VerificationResult result = verify::RefusalResult(request, error);
+    if (Status written = WriteJsonFile(flags.shared.result, verify::ToJson(result)); !written) Complain(written.error().message);
+  }
+  if (events.enabled()) {
+    events.Begin(request.request_id);
+    events.Write(error.kind == ErrorKind::kDenied ? "rejected" : "sandbox_failed", {{"error", error.message}});
+  }
+  return kRefused;
+}
+
+int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& events, runtime::Runtime& runtime) {
+  const int signal_fd = TakeSignals();
+  verify::VerificationResult result;
+  result.request_id = verify::GenerateRequestId();
+  result.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
+  const bool record = !flags.shared.result.empty() || events.enabled();
+  if (record) result.policy_digest = verify::PolicyDigest(plan);
+  if (events.enabled()) events.Begin(result.request_id);
+  const policy::PlannedCommand command = plan.commands[0];
+  const policy::OnViolation on_violation = plan.profile.on_violation;
+
+  Result<std::unique_ptr<runtime::Run>> run = runtime.Start(std::move(plan));
+  if (!run) return Fail(run.error(), flags, events);
+  if (record) result.isolation = (*run)->isolation();
+  if (events.enabled()) events.Write("sandbox_started", {{"isolation", verify::ToJson(*result.isolation)}, {"policy_digest", result.policy_digest}});
+  if (!flags.shared.quiet) {
+    for (const std::string& wall : (*run)->isolation().degraded) {
+      if (::isatty(STDERR_FILENO)) Complain("degraded: " + wall);
+    }
+  }
+  runtime::ExecuteOptions options;
+  options.timeout_ms = command.timeout_ms;
+  options.timeout_name = "command_timeout_ms";
+  options.signal_fd = signal_fd;
+  options.signal_grace_ms = kSignalGraceMs;
+  options.on_violation = [&](const Violation& violation) {
+    if (events.enabled()) events.Write("violation", {{"violation", verify::ToJson(violation)}});
+  };
+  Result<CommandOutcome> outcome = [&] {
+    std::optional<linux_sys::RawTerminal> raw;
+    if (flags.terminal) raw.emplace();
+    return (*run)->Execute(0, options);
+  }();
+  run->reset();
+  if (!outcome) return Fail(outcome.error(), flags, events);
+  if (!flags.shared.quiet) Explain(*outcome, command.argv[0]);
+  const int exit_code = ExitCode(*outcome);
+  if (record) {
+    if (outcome->ending == Ending::kNotExecutable) outcome->exit_code = exit_code;
+    result.verdict = verify::Judge(*outcome, on_violation);
+    result.duration_ms = outcome->duration_ms;
+    result.checks.push_back({command.name, command.tier, command.argv, *std::move(outcome)});
+    const nlohmann::json document = verify::ToJson(result);
+    if (events.enabled()) {
+      events.Write("sandbox_stopped", nlohmann::json::object());
+      events.Write("result", {{"result", document}});
+    }
+    if (!flags.shared.result.empty()) {
+      if (Status written = WriteJsonFile(flags.shared.result, document); !written) {
+        Complain(written.error().message);
+        return kRefused;
+      }
+    }
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
+  RunFlags flags;
+  CLI::App app("Run a command in a sandbox.\nUsage: caisson run [flags] -- COMMAND [ARG...]", "run");
+  app.footer(kFooter);
+  app.set_help_flag("--help,-h", "Show this help");
+  AddSharedFlags(app, flags.shared);
+  app.add_option("-e,--env", flags.environment, "NAME=VALUE, or NAME to pass your own value")->allow_extra_args(false);
+  app.add_option("-v,--volume", flags.mounts, "SRC:DST[:ro|cow|rw]: show a host path; ro unless said otherwise")->allow_extra_args(false);
+  app.add_option("-w,--workdir", flags.directory, "Working directory inside; default /workspace");
+  app.add_option("--workspace", flags.workspace, "DIR[:ro|cow|rw]: show a directory as /workspace");
+  app.add_flag("-t,--tty", flags.terminal, "Give it a terminal");
+  app.add_flag("-i,--interactive", flags.interactive, "Accepted for habit: standard input always passes through");
+
+  std::vector<std::string> command;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--") {
+      command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, arguments.end());
+      arguments.resize(i);
+      break;
+    }
+  }
+  app.prefix_command(command.empty());
+  if (const auto exit_code = Parse(app, std::move(arguments), kRefused)) return *exit_code;
+  if (command.empty()) command = app.remaining();
+  if (command.empty()) {
+    Complain("no command given: caisson run [flags] -- COMMAND (see: caisson run --help)");
+    return kRefused;
+  }
+  verify::EventLog events;
+  if (!flags.shared.events.empty()) {
+    Result<verify::EventLog> opened = verify::EventLog::Open(flags.shared.events);
+    if (!opened) return Fail(opened.error(), flags, events);
+    events = *std::move(opened);
+  }
+  if (command[0].empty()) return Fail(Error::Invalid("the command's name is empty"), flags, events);
+  Result<policy::RunPlan> plan = MakePlan(flags, std::move(command));
+  if (!plan) return Fail(plan.error(), flags, events);
+  if (flags.shared.dry_run) {
+    std::puts(verify::DescribePlan(*plan).dump(2).c_str());
+    return 0;
+  }
+  return Execute(*std::move(plan), flags, events, runtime);
+}
+
+}  // namespace caisson::cli

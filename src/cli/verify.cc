@@ -1,0 +1,169 @@
+// caisson verify: is this code good, and if not, what did it do?
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "base/utf8.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/summary.h"
+#include "verify/verifier.h"
+
+namespace caisson::cli {
+
+namespace {
+
+constexpr int kUsage = 2;
+
+constexpr char kFooter[] = R"(
+PATH is a Python file or a directory with main.py, __main__.py, a single .py file, or tests; anything that ends in .json
+is read as a request. Python gets three checks: syntax (compiled, not run), run (the entry file), test (pytest or unittest,
+when there are tests). The first check that fails ends it.
+
+Exit codes: 0 pass, 1 fail, 2 usage, 3 rejected by policy, 4 infrastructure error.
+
+A request for another language names its checks:
+  {"source": {"files": {"a.c": "int main(void) { return 0; }"}},
+   "checks": [{"name": "build", "tier": "build", "argv": ["gcc", "-o", "/scratch/a", "a.c"]},
+              {"name": "run", "tier": "run", "argv": ["/scratch/a"]}]}
+
+Examples:
+  caisson verify answer.py
+  caisson verify --json --timeout 5s answer.py
+  caisson verify project/ --events events.jsonl
+  caisson verify request.json --artifacts out/)";
+
+int ExitCode(const verify::VerificationResult& result) {
+  switch (result.verdict.status) {
+    case verify::VerdictStatus::kPass:
+      return 0;
+    case verify::VerdictStatus::kFail:
+    case verify::VerdictStatus::kCancelled:
+      return 1;
+    case verify::VerdictStatus::kRejected:
+      return 3;
+    case verify::VerdictStatus::kError:
+      return 4;
+  }
+  return 4;
+}
+
+Result<std::string> ReadRequestFile(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
+  std::string text;
+  char chunk[65536];
+  for (;;) {
+    const ssize_t size = ::read(file.get(), chunk, sizeof(chunk));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
+    if (size == 0) return text;
+    text.append(chunk, static_cast<size_t>(size));
+    if (text.size() > verify::kMaxRequestBytes) return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
+  }
+}
+
+bool LooksLikeRequest(const std::string& path) { return path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0; }
+
+Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& flags, bool mode_given) {
+  verify::Request request;
+  if (LooksLikeRequest(path)) {
+    CAISSON_TRY(const std::string text, ReadRequestFile(path));
+    Result<verify::Request> parsed = verify::ParseRequest(text);
+    if (!parsed) return std::move(parsed).error().In(path);
+    request = *std::move(parsed);
+    if (request.source.path && request.source.path->compare(0, 1, "/") != 0) {
+      // Relative to the request, so that a request can be moved together with its source.
+      const size_t slash = path.rfind('/');
+      if (slash != std::string::npos) request.source.path = path.substr(0, slash + 1) + *request.source.path;
+    }
+  } else {
+    request.source.path = path;
+    request.request_id = verify::GenerateRequestId();
+  }
+  if (mode_given) request.mode = flags.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
+  if (!flags.profile.empty()) request.profile = flags.profile;
+  return request;
+}
+
+}  // namespace
+
+int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
+  SharedFlags flags;
+  std::string path, artifacts;
+  CLI::App app("Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json", "verify");
+  app.footer(kFooter);
+  app.set_help_flag("--help,-h", "Show this help");
+  AddSharedFlags(app, flags);
+  app.add_flag("--json", flags.json, "Print the result document, and nothing else, on standard output");
+  app.add_option("--artifacts", artifacts, "Keep collected artifacts in DIR, named by their SHA-256");
+  app.add_option("PATH", path, "A Python file, a directory, or a request (*.json)")->required();
+  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
+
+  verify::EventLog events;
+  if (!flags.events.empty()) {
+    Result<verify::EventLog> opened = verify::EventLog::Open(flags.events);
+    if (!opened) {
+      Complain(opened.error().message);
+      return kUsage;
+    }
+    events = *std::move(opened);
+  }
+  Result<verify::OperatorLimits> limits = ReadLimits(flags);
+  if (!limits) {
+    Complain(limits.error().message);
+    return kUsage;
+  }
+  Result<verify::Request> request = MakeRequest(path, flags, app.count("--mode") > 0);
+  if (!request) {
+    Complain(request.error().message);
+    return kUsage;
+  }
+  events.Begin(request->request_id);
+
+  Summary summary(flags.quiet || flags.json, path);
+  Status network = RefuseNetwork(flags);
+  Result<verify::Admitted> admitted = network ? verify::Admit(*request, *limits) : Result<verify::Admitted>(network.error());
+  verify::VerificationResult result;
+  if (!admitted) {
+    if (admitted.error().kind != ErrorKind::kDenied) {
+      Complain(admitted.error().message);
+      return kUsage;
+    }
+    events.Write("rejected", {{"reason", admitted.error().message}});
+    result = verify::RefusalResult(*request, admitted.error());
+  } else if (flags.dry_run) {
+    std::puts(verify::DescribePlan(admitted->plan).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return 0;
+  } else {
+    events.Write("admitted", {{"policy_digest", admitted->policy_digest}, {"source_digest", admitted->source_digest}});
+    verify::VerifyOptions options;
+    options.signal_fd = TakeSignals();
+    options.artifacts_dir = artifacts;
+    options.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) { summary.Started(command, index, count); };
+    options.on_check_finished = [&](const verify::CheckRecord& record) { summary.Finished(record); };
+    result = verify::Verify(*request, *std::move(admitted), runtime, events, options);
+  }
+  const nlohmann::json document = verify::ToJson(result);
+  events.Write("result", {{"result", document}});
+  if (!flags.result.empty()) {
+    if (Status written = WriteJsonFile(flags.result, document); !written) {
+      Complain(written.error().message);
+      return 4;
+    }
+  }
+  if (flags.json) std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  else summary.Print(result);
+  return ExitCode(result);
+}
+
+}  // namespace caisson::cli
