@@ -2,6 +2,7 @@
 // are the same program, forked, so there is nothing to parse. The workload never holds this socket.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace caisson::sandbox {
@@ -10,12 +11,15 @@ namespace caisson::sandbox {
 struct Order {
   enum Kind : uint32_t {
     kIdMapsWritten,
+    kJoinCgroups,  // carries the descriptors of the v1 "tasks" files, if any
     kRunCommand,
   };
   Kind kind;
   uint32_t command;  // kRunCommand: index into Spec::commands
   uint32_t last;     // kRunCommand: no command follows; PID 1 may leave everything to the kernel when it ends
 };
+
+inline constexpr size_t kMaxTaskFds = 4;
 
 // PID 1 to supervisor.
 struct Report {

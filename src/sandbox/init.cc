@@ -104,7 +104,9 @@ bool ReapEnded(pid_t main_pid, int* main_status) {
 }
 
 void RunCommand(const SetupContext& context, const Order& order, const sigset_t& signals) {
-  const pid_t main_pid = ::fork();
+  // Shares our memory until it executes, which saves copying the page tables; we wait meanwhile, and it writes nothing
+  // but its own stack frames above ours.
+  const pid_t main_pid = ::vfork();
   if (main_pid == 0) BecomeWorkload(context, order.command);
   Report report{};
   if (main_pid < 0) {

@@ -1,66 +1,88 @@
 #include "sandbox/keeper.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <ctime>
+
+#include "linux/raw_syscall.h"
 
 namespace caisson::sandbox {
 
-namespace {
+using linux_sys::RawSyscall;
 
-// Runs: keeper.
-[[noreturn]] void Keep(const CgroupHost& host, const Slot& slot, int alive_fd) {
-  ::setsid();  // a signal to the supervisor's process group or terminal is not for us
-  ::prctl(PR_SET_NAME, "caisson-keeper", 0, 0, 0);
-  sigset_t all;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Holding the caller's streams would keep whoever reads them waiting for us.
-  const int low = std::min(alive_fd, slot.fd());
-  const int high = std::max(alive_fd, slot.fd());
-  ::close_range(0, static_cast<unsigned>(low) - 1, 0);
-  if (high - low > 1) ::close_range(static_cast<unsigned>(low) + 1, static_cast<unsigned>(high) - 1, 0);
-  ::close_range(static_cast<unsigned>(high) + 1, ~0U, 0);
+// Runs: keeper, in the supervisor's memory.
+[[gnu::no_sanitize("address"), gnu::no_sanitize("thread"), gnu::no_sanitize("undefined")]]
+int Keeper::Keep(void* argument) {
+  const Orders* orders = static_cast<const Orders*>(argument);
+  RawSyscall(SYS_setsid);  // a signal to the supervisor's process group or terminal is not for us
+  RawSyscall(SYS_prctl, PR_SET_NAME, reinterpret_cast<long>("caisson-keeper"));
+  // Holding the caller's streams would keep whoever reads them waiting for us; holding our own pipe's other end, for ever.
+  const int low = orders->alive_fd < orders->slot_fd ? orders->alive_fd : orders->slot_fd;
+  const int high = orders->alive_fd < orders->slot_fd ? orders->slot_fd : orders->alive_fd;
+  RawSyscall(SYS_close_range, 0, low - 1, 0);
+  if (high - low > 1) RawSyscall(SYS_close_range, low + 1, high - 1, 0);
+  RawSyscall(SYS_close_range, high + 1, ~0U, 0);
 
-  // What runs that were killed together with their keepers left behind. On our own time: the supervisor does not wait.
-  const std::string directory = Slot::DefaultDirectory();
-  for (const int number : LimitGroup::ListSlots(host)) {
-    if (number == slot.number()) continue;
-    if (Result<Slot> stale = Slot::AcquireNumber(directory, number)) LimitGroup::Reclaim(host, number);
-  }
   char nothing;
-  while (::read(alive_fd, &nothing, 1) < 0 && errno == EINTR) {
+  while (RawSyscall(SYS_read, orders->alive_fd, reinterpret_cast<long>(&nothing), 1) == -EINTR) {
   }
-  LimitGroup::Reclaim(host, slot.number());
-  ::_exit(0);
+  const long kill_fd = RawSyscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(orders->kill_path), O_WRONLY | O_CLOEXEC);
+  if (kill_fd >= 0) RawSyscall(SYS_write, kill_fd, reinterpret_cast<long>("1"), 1);
+  for (int group = 0; group < orders->groups; ++group) {
+    // A group can be removed once its last process is gone, and nothing else tells us when that is.
+    for (int tries = 0; tries < 5000; ++tries) {
+      if (RawSyscall(SYS_rmdir, reinterpret_cast<long>(orders->paths[group])) != -EBUSY) break;
+      const struct timespec pause {
+        0, 1'000'000
+      };
+      RawSyscall(SYS_nanosleep, reinterpret_cast<long>(&pause));
+    }
+  }
+  RawSyscall(SYS_exit_group, 0);
+  return 0;
 }
 
-}  // namespace
-
-Result<Keeper> Keeper::Start(const CgroupHost& host, const Slot& slot) {
+Result<std::unique_ptr<Keeper>> Keeper::Start(const CgroupHost& host, const Slot& slot) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return Error::System(errno, "make the keeper's pipe");
-  UniqueFd read_end(ends[0]), write_end(ends[1]);
-  const pid_t pid = ::fork();
-  if (pid < 0) return Error::System(errno, "start the keeper");
-  if (pid == 0) {
-    write_end.Reset();
-    Keep(host, slot, read_end.get());
+  UniqueFd read_end(ends[0]);
+  std::unique_ptr<Keeper> keeper(new Keeper);
+  keeper->alive_ = UniqueFd(ends[1]);
+  Orders& orders = keeper->orders_;
+  orders.alive_fd = read_end.get();
+  orders.slot_fd = slot.fd();
+  const std::vector<std::string> paths = LimitGroup::Paths(host, slot.number());
+  CAISSON_CHECK(paths.size() <= kMaxGroups);
+  for (const std::string& path : paths) {
+    const int length = std::snprintf(orders.paths[orders.groups++], sizeof(orders.paths[0]), "%s", path.c_str());
+    if (length < 0 || static_cast<size_t>(length) >= sizeof(orders.paths[0])) return Error::Unsupported("cgroup path too long: " + path);
   }
-  return Keeper(pid, std::move(write_end));
+  std::snprintf(orders.kill_path, sizeof(orders.kill_path), "%s/cgroup.kill", orders.paths[0]);
+
+  // It must never run a handler of ours in our memory: all signals are blocked before it exists.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
+  keeper->pid_ = ::clone(Keep, keeper->stack_ + kStackBytes, CLONE_VM | SIGCHLD, &orders);
+  const int error = errno;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (keeper->pid_ < 0) return Error::System(error, "start the keeper");
+  return keeper;
 }
 
-void Keeper::Dismiss() {
+Keeper::~Keeper() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
-  pid_ = -1;
-  alive_.Reset();
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace caisson::sandbox

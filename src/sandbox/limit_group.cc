@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kRoot[] = "/sys/fs/cgroup";
 constexpr char kPrefix[] = "caisson-";
-constexpr const char* kV1Controllers[] = {"memory", "pids", "cpu"};
+constexpr const char* kControllers[] = {"memory", "pids", "cpu"};
 
 bool IsFilesystem(const std::string& path, long magic) {
   struct statfs info {};
@@ -56,8 +56,7 @@ void WaitUntilEmpty(int group) {
   }
 }
 
-void RemoveGroup(const std::string& parent, int slot) {
-  const std::string path = parent + "/" + GroupName(slot);
+void RemoveGroup(const std::string& path) {
   if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return;
   UniqueFd group(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!group) return;
@@ -71,10 +70,29 @@ Result<UniqueFd> MakeGroup(const std::string& parent, int slot) {
   if (::mkdir(path.c_str(), 0755) != 0) {
     if (errno != EEXIST) return Error::System(errno, "make cgroup " + path);
     // The slot is ours, so a group that carries its number is a killed run's.
-    RemoveGroup(parent, slot);
+    RemoveGroup(path);
     if (::mkdir(path.c_str(), 0755) != 0) return Error::System(errno, "make cgroup " + path);
   }
   return linux_sys::Open(path, O_RDONLY | O_DIRECTORY);
+}
+
+// A v2 group has only the controllers its parent hands down.
+Status EnableControllers(const CgroupHost& host) {
+  CAISSON_TRY(UniqueFd base, linux_sys::Open(host.v2_base, O_RDONLY | O_DIRECTORY));
+  CAISSON_TRY(const std::string enabled, ReadSmallFile(base.get(), "cgroup.subtree_control", 4096));
+  std::string words = enabled;
+  for (char& letter : words) {
+    if (letter == '\n') letter = ' ';
+  }
+  words = " " + words + " ";
+  for (const char* controller : kControllers) {
+    if (words.find(" " + std::string(controller) + " ") != std::string::npos) continue;
+    Status status = WriteSmallFile(base.get(), "cgroup.subtree_control", std::string("+") + controller);
+    if (!status) {
+      return std::move(status).error().In("cgroup controller " + std::string(controller) + " cannot be enabled in " + host.v2_base);
+    }
+  }
+  return {};
 }
 
 std::string ParentOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
@@ -122,7 +140,7 @@ CgroupHost ProbeCgroups() {
     host.why_none = "no cgroup v2 mount at /sys/fs/cgroup or /sys/fs/cgroup/unified; mount one: mount -t cgroup2 none /sys/fs/cgroup";
     return host;
   }
-  for (const char* controller : kV1Controllers) {
+  for (const char* controller : kControllers) {
     const std::string path = std::string(kRoot) + "/" + controller;
     if (!IsFilesystem(path, CGROUP_SUPER_MAGIC)) {
       host.why_none = std::string("the v1 controller ") + controller + " is not mounted at " + path;
@@ -139,25 +157,24 @@ CgroupHost ProbeCgroups() {
   return host;
 }
 
-Result<LimitGroup> LimitGroup::Create(const CgroupHost& host, int slot, const Limits& limits) {
+Result<LimitGroup> LimitGroup::Create(const CgroupHost& host, int slot) {
   LimitGroup group;
   group.host_ = host;
   group.slot_ = slot;
-  if (host.driver == CgroupDriver::kV2) CAISSON_TRY_VOID(group.CreateV2(limits));
-  if (host.driver == CgroupDriver::kHybrid) CAISSON_TRY_VOID(group.CreateHybrid(limits));
+  if (host.driver == CgroupDriver::kV2) CAISSON_TRY_VOID(EnableControllers(host));
+  if (host.driver != CgroupDriver::kNone) {
+    CAISSON_TRY(group.v2_dir_, MakeGroup(host.v2_base, slot));
+  }
   return group;
 }
 
-Status LimitGroup::CreateV2(const Limits& limits) {
-  CAISSON_TRY(UniqueFd base, linux_sys::Open(host_.v2_base, O_RDONLY | O_DIRECTORY));
-  CAISSON_TRY(const std::string enabled, ReadSmallFile(base.get(), "cgroup.subtree_control", 4096));
-  for (const char* controller : kV1Controllers) {
-    if ((" " + enabled + " ").find(std::string(controller)) == std::string::npos) {
-      auto status = WriteSmallFile(base.get(), "cgroup.subtree_control", std::string("+") + controller);
-      if (!status) return std::move(status).error().In("cgroup controller " + std::string(controller) + " cannot be enabled in " + host_.v2_base);
-    }
-  }
-  CAISSON_TRY(v2_dir_, MakeGroup(host_.v2_base, slot_));
+Status LimitGroup::Apply(const Limits& limits) {
+  if (host_.driver == CgroupDriver::kV2) return ApplyV2(limits);
+  if (host_.driver == CgroupDriver::kHybrid) return ApplyHybrid(limits);
+  return {};
+}
+
+Status LimitGroup::ApplyV2(const Limits& limits) {
   const int dir = v2_dir_.get();
   CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.max", std::to_string(limits.memory_bytes)));
   // Absent without swap support; then there is nothing to swap to.
@@ -170,8 +187,7 @@ Status LimitGroup::CreateV2(const Limits& limits) {
   return {};
 }
 
-Status LimitGroup::CreateHybrid(const Limits& limits) {
-  CAISSON_TRY(v2_dir_, MakeGroup(host_.v2_base, slot_));
+Status LimitGroup::ApplyHybrid(const Limits& limits) {
   CAISSON_TRY(memory_dir_, MakeGroup(host_.v1_mount + "/memory", slot_));
   CAISSON_TRY(pids_dir_, MakeGroup(host_.v1_mount + "/pids", slot_));
 
@@ -223,10 +239,6 @@ GroupCounters LimitGroup::Read() const {
   return counters;
 }
 
-void LimitGroup::Kill() const {
-  if (v2_dir_) (void)WriteSmallFile(v2_dir_.get(), "cgroup.kill", "1");
-}
-
 LimitGroup::~LimitGroup() {
   if (slot_ < 0 || !v2_dir_) return;
   oom_event_.Reset();
@@ -234,12 +246,19 @@ LimitGroup::~LimitGroup() {
   Reclaim(host_, slot_);
 }
 
+std::vector<std::string> LimitGroup::Paths(const CgroupHost& host, int slot) {
+  std::vector<std::string> paths;
+  if (host.driver == CgroupDriver::kNone) return paths;
+  paths.push_back(host.v2_base + "/" + GroupName(slot));
+  if (host.driver == CgroupDriver::kHybrid) {
+    for (const char* controller : kControllers) paths.push_back(host.v1_mount + "/" + controller + "/" + GroupName(slot));
+  }
+  return paths;
+}
+
 void LimitGroup::Reclaim(const CgroupHost& host, int slot) {
-  if (host.driver == CgroupDriver::kNone) return;
-  // The v2 group first: it is the one that can kill what the others hold.
-  RemoveGroup(host.v2_base, slot);
-  if (host.driver != CgroupDriver::kHybrid) return;
-  for (const char* controller : kV1Controllers) RemoveGroup(host.v1_mount + "/" + controller, slot);
+  // The v2 group comes first: it is the one that can kill what the others hold.
+  for (const std::string& path : Paths(host, slot)) RemoveGroup(path);
 }
 
 std::vector<int> LimitGroup::ListSlots(const CgroupHost& host) {

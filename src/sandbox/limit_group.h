@@ -39,10 +39,14 @@ struct GroupCounters {
 
 class LimitGroup {
  public:
-  // With driver none the group is empty and every operation does nothing.
-  static Result<LimitGroup> Create(const CgroupHost& host, int slot, const Limits& limits);
+  // Makes the group that PID 1 is cloned into. With driver none it is empty and every operation does nothing.
+  static Result<LimitGroup> Create(const CgroupHost& host, int slot);
+  // Makes the rest and sets the limits. Apart, so that it can be done while PID 1 builds its mounts.
+  Status Apply(const Limits& limits);
   // Kills and removes whatever groups of that slot exist, as left by a killed run or by our own.
   static void Reclaim(const CgroupHost& host, int slot);
+  // Every directory a group of that slot can have; the one that can kill first.
+  static std::vector<std::string> Paths(const CgroupHost& host, int slot);
   // Numbers of all slots that have a group.
   static std::vector<int> ListSlots(const CgroupHost& host);
 
@@ -52,19 +56,17 @@ class LimitGroup {
 
   CgroupDriver driver() const { return host_.driver; }
   int clone_into_fd() const { return v2_dir_.get(); }
+  // v1 "tasks" files, for PID 1 to move itself by.
   std::vector<int> task_fds() const;
   // Readable (epoll EPOLLIN) or exceptional (EPOLLPRI) when memory ran out or a fork was refused; -1 for none.
   int oom_event_fd() const { return oom_event_.get(); }
   int pids_event_fd() const { return pids_event_.get(); }
 
   GroupCounters Read() const;
-  // Kills every process in it. The pid namespace's own death does the same; this is the second rope.
-  void Kill() const;
-
  private:
   LimitGroup() = default;
-  Status CreateV2(const Limits& limits);
-  Status CreateHybrid(const Limits& limits);
+  Status ApplyV2(const Limits& limits);
+  Status ApplyHybrid(const Limits& limits);
 
   CgroupHost host_;
   int slot_ = -1;

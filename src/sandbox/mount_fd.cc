@@ -34,7 +34,7 @@ int NewFilesystem(const char* type, std::initializer_list<FsOption> options, uns
 
 int CloneTree(int dir_fd, const char* path, unsigned flags, unsigned attributes) {
   const int tree = ::open_tree(dir_fd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | flags);
-  if (tree < 0) return -1;
+  if (tree < 0 || attributes == 0) return tree;
   struct mount_attr attr {};
   attr.attr_set = attributes;
   attr.propagation = MS_PRIVATE;

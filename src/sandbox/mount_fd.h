@@ -19,7 +19,7 @@ struct FsOption {
 // A new file system as a detached mount with the given MOUNT_ATTR_* flags.
 int NewFilesystem(const char* type, std::initializer_list<FsOption> options, unsigned attributes);
 
-// A detached copy of the mount tree at `path` with `attributes` set on all of it.
+// A detached copy of the mount tree at `path` with `attributes` set on all of it; 0 keeps those of the original.
 int CloneTree(int dir_fd, const char* path, unsigned flags, unsigned attributes);
 
 // Attaches a detached mount at `target` (relative to `root_fd`) and closes it.

@@ -103,6 +103,7 @@ Status Sandbox::Build() {
   CAISSON_TRY_VOID(Clone());
   child_fds_.clear();
   CAISSON_TRY_VOID(WriteIdMaps());
+  CAISSON_TRY_VOID(SendCgroups());
   CAISSON_TRY_VOID(AwaitReady());
   isolation_.namespaces = {"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"};
   isolation_.seccomp_profile = spec_.seccomp->name;
@@ -137,10 +138,9 @@ Status Sandbox::PrepareIdentity() {
   if (cgroup_host_.driver == CgroupDriver::kNone) return {};
   // Before the first group exists, so that there is no moment at which our death would leave one.
   CAISSON_TRY(keeper_, Keeper::Start(cgroup_host_, *slot_));
-  Result<LimitGroup> group = LimitGroup::Create(cgroup_host_, slot_->number(), spec_.limits);
+  Result<LimitGroup> group = LimitGroup::Create(cgroup_host_, slot_->number());
   if (!group) return std::move(group).error().In("wall cgroup");
   group_ = std::make_unique<LimitGroup>(*std::move(group));
-  context_.cgroup_task_fds = group_->task_fds();
   return {};
 }
 
@@ -221,7 +221,6 @@ void Sandbox::PrepareCpus() {
 
 Status Sandbox::Clone() {
   for (const UniqueFd& fd : child_fds_) context_.kept_fds.push_back(fd.get());
-  for (const int fd : context_.cgroup_task_fds) context_.kept_fds.push_back(fd);
   if (spec_.workspace) context_.kept_fds.push_back(spec_.workspace->source.get());
   for (const Mount& mount : spec_.mounts) context_.kept_fds.push_back(mount.source.get());
   std::sort(context_.kept_fds.begin(), context_.kept_fds.end());
@@ -260,8 +259,47 @@ Status Sandbox::WriteIdMaps() const {
   CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "uid_map", uid_map));
   CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "gid_map", gid_map));
   const Order order{Order::kIdMapsWritten, 0, 0};
-  if (::write(control_.get(), &order, sizeof(order)) != sizeof(order)) return Error::System(errno, "tell PID 1 to go on");
+  if (::send(control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order)) return Error::System(errno, "tell PID 1 to go on");
   return {};
+}
+
+Status Sandbox::SendCgroups() {
+  Order order{Order::kJoinCgroups, 0, 0};
+  struct iovec data {
+    &order, sizeof(order)
+  };
+  struct msghdr message {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(struct cmsghdr) char rights[CMSG_SPACE(sizeof(int) * kMaxTaskFds)] = {};
+  if (group_) {
+    Status applied = group_->Apply(spec_.limits);
+    if (!applied) return std::move(applied).error().In("wall cgroup");
+    const std::vector<int> fds = group_->task_fds();
+    CAISSON_CHECK(fds.size() <= kMaxTaskFds);
+    if (!fds.empty()) {
+      message.msg_control = rights;
+      message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+      struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+      std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+    }
+  }
+  // If PID 1 is already gone, its last report says why and AwaitReady reads it.
+  if (::sendmsg(control_.get(), &message, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET) {
+    return Error::System(errno, "send PID 1 its cgroups");
+  }
+  return {};
+}
+
+void Sandbox::ReclaimStale() const {
+  if (!group_) return;
+  for (const int number : LimitGroup::ListSlots(cgroup_host_)) {
+    if (number == slot_->number()) continue;
+    if (Result<Slot> stale = Slot::AcquireNumber(Slot::DefaultDirectory(), number)) LimitGroup::Reclaim(cgroup_host_, number);
+  }
 }
 
 Error Sandbox::ExplainFailedStep(int step, int error) const {
@@ -316,9 +354,8 @@ Status Sandbox::AwaitReady() {
 
 void Sandbox::Kill() {
   if (pid_ < 0) return;
-  // PID 1's death is the whole pid namespace's. The group is the second rope, for a kernel that fails at the first.
+  // PID 1's death is the whole pid namespace's: the kernel kills and reaps everything in it before it lets PID 1 go.
   linux_sys::PidfdSendSignal(pidfd_.get(), SIGKILL);
-  if (group_) group_->Kill();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;

@@ -74,6 +74,8 @@ class Sandbox {
   void PrepareCpus();
   Status Clone();
   Status WriteIdMaps() const;
+  Status SendCgroups();
+  void ReclaimStale() const;
   Status AwaitReady();
   Error ExplainFailedStep(int step, int error) const;
 
@@ -82,7 +84,7 @@ class Sandbox {
   SetupContext context_;
   CgroupHost cgroup_host_;
   std::unique_ptr<Slot> slot_;
-  Keeper keeper_;                      // declared before group_: dismissed after the group is gone
+  std::unique_ptr<Keeper> keeper_;     // declared before group_: dismissed after the group is gone
   std::unique_ptr<LimitGroup> group_;
   std::vector<UniqueFd> child_fds_;    // ends that belong to PID 1; closed here once it has them
   std::vector<UniqueFd> stdin_pipes_;  // write ends, one per command; invalid for none

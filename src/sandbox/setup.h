@@ -32,7 +32,6 @@ struct SetupContext {
   std::vector<int> stdin_fds;          // one per command, -1 for none
   int stdout_fd = -1;
   int stderr_fd = -1;
-  std::vector<int> cgroup_task_fds;    // v1 "tasks" files: the child moves itself by writing to them
   // Detached mounts made by a privileged supervisor; -1 means "reopen by path and compare". Workspace first, then mounts.
   std::vector<int> mount_fds;
   std::vector<std::vector<const char*>> argv_pointers;  // one per command, null-terminated

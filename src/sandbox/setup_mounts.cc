@@ -47,7 +47,7 @@ int Mask(SetupContext& context, const std::string& path, const char* cover) {
   if (length < 0 || static_cast<size_t>(length) >= sizeof(target)) return ENAMETOOLONG;
   struct stat info {};
   if (::fstatat(context.root_fd, target, &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
-  const int tree = CloneTree(context.root_fd, cover, 0, kReadOnlyTree | MOUNT_ATTR_NOEXEC);
+  const int tree = CloneTree(context.root_fd, cover, 0, 0);
   return AttachAndClose(tree, context.root_fd, target) == 0 ? 0 : errno;
 }
 
@@ -126,7 +126,7 @@ int MountScratch(SetupContext& context) {
   if (::move_mount(fs, "", context.root_fd, "scratch", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
   context.scratch_fs_fd = fs;
   for (const auto& [part, target] : {std::pair{"tmp", "tmp"}, std::pair{"shm", "dev/shm"}, std::pair{"home", "scratch"}}) {
-    if (AttachAndClose(CloneTree(fs, part, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), context.root_fd, target) != 0) {
+    if (AttachAndClose(CloneTree(fs, part, 0, 0), context.root_fd, target) != 0) {
       return errno;
     }
   }
@@ -171,6 +171,9 @@ int MountProc(SetupContext& context) {
   for (const std::string& path : context.spec->masked_files) {
     if (const int error = Mask(context, path, "dev/null"); error != 0) return error;
   }
+  // The cover for directories is made read-only once; its clones inherit that, as those of /dev/null do.
+  const int cover = CloneTree(context.root_fd, ".empty", 0, kReadOnlyTree | MOUNT_ATTR_NOEXEC);
+  if (AttachAndClose(cover, context.root_fd, ".empty") != 0) return errno;
   for (const std::string& path : context.spec->masked_directories) {
     if (const int error = Mask(context, path, ".empty"); error != 0) return error;
   }

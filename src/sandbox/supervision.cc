@@ -114,7 +114,7 @@ void Supervision::Watch() {
     const bool v1 = sandbox_.group_->driver() == CgroupDriver::kHybrid;
     if (sandbox_.group_->oom_event_fd() >= 0) loop_.Watch(sandbox_.group_->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
     if (sandbox_.group_->pids_event_fd() >= 0) loop_.Watch(sandbox_.group_->pids_event_fd(), EPOLLPRI, kPids);
-    before_ = sandbox_.group_->Read();
+    if (command_ != 0) before_ = sandbox_.group_->Read();  // a new group has counted nothing
   }
   streams_.Start();
 }
@@ -124,7 +124,8 @@ Result<CommandOutcome> Supervision::Run() {
   Watch();
   start_ = MonotonicNanos();
   const Order order{Order::kRunCommand, command_, options_.last ? 1U : 0U};
-  if (::write(sandbox_.control_.get(), &order, sizeof(order)) != sizeof(order)) return Error::System(errno, "start the command");
+  if (::send(sandbox_.control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order)) return Error::System(errno, "start the command");
+  sandbox_.ReclaimStale();  // while the workload starts: what runs that were killed with their keepers left behind
   while (!ended_ && !lost_ && !killed_) {
     for (const auto& event : loop_.Wait(NextTimeout())) Dispatch(event.data.u32);
     CheckClock();
