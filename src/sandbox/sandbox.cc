@@ -102,8 +102,13 @@ Status Sandbox::Build() {
   PrepareCpus();
   CAISSON_TRY_VOID(Clone());
   child_fds_.clear();
-  CAISSON_TRY_VOID(WriteIdMaps());
-  CAISSON_TRY_VOID(SendCgroups());
+  // When PID 1 has already failed, whatever we do with it fails too; what it reported is the cause.
+  for (const auto step : {&Sandbox::WriteIdMaps, &Sandbox::SendCgroups}) {
+    if (Status status = (this->*step)(); !status) {
+      Status reported = AwaitReady();
+      return reported ? std::move(status) : std::move(reported);
+    }
+  }
   CAISSON_TRY_VOID(AwaitReady());
   isolation_.namespaces = {"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"};
   isolation_.seccomp_profile = spec_.seccomp->name;
@@ -246,7 +251,7 @@ Status Sandbox::Clone() {
   return {};
 }
 
-Status Sandbox::WriteIdMaps() const {
+Status Sandbox::WriteIdMaps() {
   CAISSON_TRY(UniqueFd process, linux_sys::Open("/proc/" + std::to_string(pid_), O_PATH | O_DIRECTORY));
   std::string uid_map, gid_map;
   if (isolation_.own_id_range) {
@@ -287,10 +292,7 @@ Status Sandbox::SendCgroups() {
       std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
     }
   }
-  // If PID 1 is already gone, its last report says why and AwaitReady reads it.
-  if (::sendmsg(control_.get(), &message, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET) {
-    return Error::System(errno, "send PID 1 its cgroups");
-  }
+  if (::sendmsg(control_.get(), &message, MSG_NOSIGNAL) < 0) return Error::System(errno, "send PID 1 its cgroups");
   return {};
 }
 

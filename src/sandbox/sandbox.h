@@ -73,7 +73,7 @@ class Sandbox {
   void PrepareCommands();
   void PrepareCpus();
   Status Clone();
-  Status WriteIdMaps() const;
+  Status WriteIdMaps();
   Status SendCgroups();
   void ReclaimStale() const;
   Status AwaitReady();

@@ -1,0 +1,67 @@
+"""Checks every #include below src/ against src/LAYERS, and that no folder is missing from it."""
+import pathlib
+import re
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+# Headers with a folder in their name that are the system's, not a third party's.
+SYSTEM = {"arpa", "asm", "bits", "linux", "net", "netinet", "sys"}
+
+
+def read_layers():
+    layers = {}
+    for line in (SOURCE / "LAYERS").read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if not line:
+            continue
+        folder, allowed = line.split(":", 1)
+        own, _, foreign = allowed.partition("|")
+        layers[folder.strip()] = (set(own.split()) - {"none"}, set(foreign.split()))
+    return layers
+
+
+def folder_of(path, layers):
+    """The most specific listed folder: runtime/native before runtime."""
+    candidates = [name for name in layers if path == name or path.startswith(name + "/")]
+    return max(candidates, key=len, default=None)
+
+
+class LayersTest(unittest.TestCase):
+    def test_every_include_is_allowed(self):
+        layers = read_layers()
+        faults = []
+        files = sorted(p for p in SOURCE.rglob("*") if p.suffix in (".cc", ".h"))
+        self.assertGreater(len(files), 30)
+        for file in files:
+            relative = file.relative_to(SOURCE).as_posix()
+            folder = folder_of(relative, layers)
+            if folder is None:
+                faults.append(f"{relative}: its folder is not in src/LAYERS")
+                continue
+            own, foreign = layers[folder]
+            is_test = file.stem.endswith("_test")
+            for kind, name in INCLUDE.findall(file.read_text()):
+                if kind == '"':
+                    target = folder_of(name, layers)
+                    if is_test and name.startswith("support/"):
+                        continue
+                    if target != folder and target not in own:
+                        faults.append(f'{relative}: may not include "{name}"')
+                elif "/" in name:
+                    top = name.split("/")[0]
+                    if top in SYSTEM or top in foreign or (is_test and top in ("gtest", "nlohmann")):
+                        continue
+                    faults.append(f"{relative}: may not include <{name}>")
+        self.assertEqual(faults, [])
+
+    def test_the_rules_bite(self):
+        layers = read_layers()
+        self.assertEqual(layers["base"], (set(), set()))
+        self.assertNotIn("sandbox", layers["verify"][0])
+        self.assertEqual(layers["sandbox"][1], set())
+        self.assertTrue(all("bin" not in own for own, _ in layers.values()))
+
+
+if __name__ == "__main__":
+    unittest.main()
