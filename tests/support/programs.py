@@ -129,7 +129,9 @@ PROGRAMS = {
         assert open("/tmp/map", "rb").read(3) == b"abc"
         block = shared_memory.SharedMemory(create=True, size=4096)
         block.buf[0] = 7
-        assert shared_memory.SharedMemory(block.name).buf[0] == 7
+        again = shared_memory.SharedMemory(block.name)
+        assert again.buf[0] == 7
+        again.close(); block.close()
         block.unlink()
         anonymous = mmap.mmap(-1, 1 << 20); anonymous[5] = 1
     """,
