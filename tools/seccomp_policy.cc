@@ -26,11 +26,11 @@ constexpr int kMaxErrno = 4095;
 
 // Calls that libseccomp 2.5 does not know yet. A rule or an event about one must still be able to name it.
 constexpr std::pair<const char*, int> kNewerSyscalls[] = {
-    {"uretprobe", 335}, {"uprobe", 336}, {"cachestat", 451}, {"fchmodat2", 452},
-    {"map_shadow_stack", 453}, {"futex_wake", 454}, {"futex_wait", 455}, {"futex_requeue", 456},
-    {"statmount", 457}, {"listmount", 458}, {"lsm_get_self_attr", 459}, {"lsm_set_self_attr", 460},
-    {"lsm_list_modules", 461}, {"mseal", 462}, {"setxattrat", 463}, {"getxattrat", 464},
-    {"listxattrat", 465}, {"removexattrat", 466}, {"open_tree_attr", 467}, {"file_getattr", 468},
+    {"uretprobe", 335},        {"uprobe", 336},        {"cachestat", 451},         {"fchmodat2", 452},
+    {"map_shadow_stack", 453}, {"futex_wake", 454},    {"futex_wait", 455},        {"futex_requeue", 456},
+    {"statmount", 457},        {"listmount", 458},     {"lsm_get_self_attr", 459}, {"lsm_set_self_attr", 460},
+    {"lsm_list_modules", 461}, {"mseal", 462},         {"setxattrat", 463},        {"getxattrat", 464},
+    {"listxattrat", 465},      {"removexattrat", 466}, {"open_tree_attr", 467},    {"file_getattr", 468},
     {"file_setattr", 469},
 };
 
@@ -221,8 +221,8 @@ void ParseRules(const json& document, std::map<int, std::vector<PolicyRule>>& ru
 
 Policy ParsePolicy(const std::string& text, const json& document) {
   // A base that extends again is refused here as an unknown key: one step is all anyone can keep in mind.
-  RequireKeys(document, "a policy", {"defaultAction", "defaultErrnoRet", "architectures", "syscalls",
-                                     "x-caisson-foreign-architecture"});
+  RequireKeys(document, "a policy",
+              {"defaultAction", "defaultErrnoRet", "architectures", "syscalls", "x-caisson-foreign-architecture"});
   Policy policy;
   policy.source = text;
   policy.default_action = ParseAction(document, "defaultAction", "defaultErrnoRet");

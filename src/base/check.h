@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CAISSON_CHECK(condition)                                                            \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      std::fprintf(stderr, "caisson: bug at %s:%d: %s\n", __FILE__, __LINE__, #condition);  \
-      std::abort();                                                                         \
-    }                                                                                       \
+#define CAISSON_CHECK(condition)                                                           \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "caisson: bug at %s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                        \
+    }                                                                                      \
   } while (false)

@@ -12,16 +12,16 @@
 namespace caisson {
 
 enum class ErrorKind {
-  kInvalid,         // the caller's input is wrong; the message names the field or path
-  kDenied,          // policy refused
-  kUnsupported,     // this machine cannot build a wall that was asked for
-  kSystem,          // a system call failed where it should not have
+  kInvalid,      // the caller's input is wrong; the message names the field or path
+  kDenied,       // policy refused
+  kUnsupported,  // this machine cannot build a wall that was asked for
+  kSystem,       // a system call failed where it should not have
 };
 
 struct Error {
   ErrorKind kind = ErrorKind::kSystem;
-  int errno_value = 0;    // 0 when no system call is to blame
-  std::string message;    // names the cause and, where there is one, the fix
+  int errno_value = 0;  // 0 when no system call is to blame
+  std::string message;  // names the cause and, where there is one, the fix
 
   static Error Invalid(std::string message) { return {ErrorKind::kInvalid, 0, std::move(message)}; }
   static Error Denied(std::string message) { return {ErrorKind::kDenied, 0, std::move(message)}; }

@@ -41,16 +41,16 @@ struct CapturedStream {
 
 struct CommandOutcome {
   Ending ending = Ending::kExited;
-  int exit_code = 0;    // 128+N for signal N; meaningless for kNotExecutable
-  int signal = 0;       // 0 unless kSignaled
-  int exec_errno = 0;   // kNotExecutable only
+  int exit_code = 0;   // 128+N for signal N; meaningless for kNotExecutable
+  int signal = 0;      // 0 unless kSignaled
+  int exec_errno = 0;  // kNotExecutable only
   int64_t duration_ms = 0;
   bool left_processes = false;  // something of it was still running when its main process ended
   CapturedStream stdout_stream;
   CapturedStream stderr_stream;
   Usage usage;
-  std::vector<Violation> violations;   // in order of time
-  uint64_t violations_dropped = 0;     // beyond the number that is kept
+  std::vector<Violation> violations;  // in order of time
+  uint64_t violations_dropped = 0;    // beyond the number that is kept
 };
 
 }  // namespace caisson

@@ -85,13 +85,13 @@ using Status = Result<void>;
 #define CAISSON_TRY_JOIN_(a, b) a##b
 #define CAISSON_TRY_NAME_(line) CAISSON_TRY_JOIN_(caisson_try_, line)
 // CAISSON_TRY(T name, expression): declares `T name` from the Result, or returns its error.
-#define CAISSON_TRY(declaration, expression)                                                  \
-  auto CAISSON_TRY_NAME_(__LINE__) = (expression);                                            \
-  if (!CAISSON_TRY_NAME_(__LINE__)) return std::move(CAISSON_TRY_NAME_(__LINE__)).error();     \
+#define CAISSON_TRY(declaration, expression)                                               \
+  auto CAISSON_TRY_NAME_(__LINE__) = (expression);                                         \
+  if (!CAISSON_TRY_NAME_(__LINE__)) return std::move(CAISSON_TRY_NAME_(__LINE__)).error(); \
   declaration = *std::move(CAISSON_TRY_NAME_(__LINE__))
 // For a Status, or where the value is not needed.
-#define CAISSON_TRY_VOID(expression)                                                          \
-  do {                                                                                        \
-    auto caisson_try_status = (expression);                                                   \
-    if (!caisson_try_status) return std::move(caisson_try_status).error();                    \
+#define CAISSON_TRY_VOID(expression)                                       \
+  do {                                                                     \
+    auto caisson_try_status = (expression);                                \
+    if (!caisson_try_status) return std::move(caisson_try_status).error(); \
   } while (false)

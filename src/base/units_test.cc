@@ -35,8 +35,17 @@ TEST(ParseSize, TakesEveryCommonSpelling) {
 }
 
 TEST(ParseSize, RefusesTheRest) {
-  for (const char* text : {"", " ", "M", ".", "1.", "-1", "+1", "1 M", " 1", "1M ", "1MM", "1X", "0x10", "1e3", "1.5",
-                           "1.5.2", "1,5G", "9223372036854775808", "8388608T", "99999999999999999999", "1Ki", "NaN",
+  for (const char* text : {"",         " ",
+                           "M",        ".",
+                           "1.",       "-1",
+                           "+1",       "1 M",
+                           " 1",       "1M ",
+                           "1MM",      "1X",
+                           "0x10",     "1e3",
+                           "1.5",      "1.5.2",
+                           "1,5G",     "9223372036854775808",
+                           "8388608T", "99999999999999999999",
+                           "1Ki",      "NaN",
                            "inf"}) {
     EXPECT_EQ(Size(text), -1) << text;
   }
@@ -53,8 +62,8 @@ TEST(ParseDuration, IsInMilliseconds) {
   EXPECT_EQ(Duration("1.5s"), 1'500);
   EXPECT_EQ(Duration("0.001"), 1);
   EXPECT_EQ(Duration("0.0010"), 1);
-  for (const char* text : {"", "s", "1d", "1S", "5M", "-1s", "1.5ms", "0.0001s", "1 s", "1s2",
-                           "9223372036854775807s"}) {
+  for (const char* text :
+       {"", "s", "1d", "1S", "5M", "-1s", "1.5ms", "0.0001s", "1 s", "1s2", "9223372036854775807s"}) {
     EXPECT_EQ(Duration(text), -1) << text;
   }
 }

@@ -23,7 +23,7 @@ TEST(IsValidUtf8, RefusesIllFormedText) {
   EXPECT_FALSE(IsValidUtf8("\xED\xA0\x80"));      // surrogate U+D800
   EXPECT_FALSE(IsValidUtf8("\xF4\x90\x80\x80"));  // above U+10FFFF
   EXPECT_FALSE(IsValidUtf8("\xF5\x80\x80\x80"));
-  EXPECT_FALSE(IsValidUtf8("\xE2\x82"));          // cut off
+  EXPECT_FALSE(IsValidUtf8("\xE2\x82"));  // cut off
   EXPECT_FALSE(IsValidUtf8("ok\xFF"));
 }
 
@@ -56,9 +56,16 @@ TEST(EscapeForTerminal, KeepsOrdinaryTextAsItIs) {
 TEST(EscapeForTerminal, ShowsWhatCouldDriveATerminal) {
   EXPECT_EQ(EscapeForTerminal("\x1b[31m"), "\\x1b[31m");
   EXPECT_EQ(EscapeForTerminal(std::string_view("\0\a\b\r\x7f", 5)), "\\x00\\x07\\x08\\x0d\\x7f");
-  EXPECT_EQ(EscapeForTerminal("\xC2\x9B" "31m"), "\\u{009b}31m");  // C1 CSI
-  EXPECT_EQ(EscapeForTerminal("\x9B" "31m"), "\\x9b" "31m");       // the same as a raw byte
-  EXPECT_EQ(EscapeForTerminal("\xE2\x80\xAE" "txt.exe"), "\\u{202e}txt.exe");
+  EXPECT_EQ(EscapeForTerminal("\xC2\x9B"
+                              "31m"),
+            "\\u{009b}31m");  // C1 CSI
+  EXPECT_EQ(EscapeForTerminal("\x9B"
+                              "31m"),
+            "\\x9b"
+            "31m");  // the same as a raw byte
+  EXPECT_EQ(EscapeForTerminal("\xE2\x80\xAE"
+                              "txt.exe"),
+            "\\u{202e}txt.exe");
   EXPECT_EQ(EscapeForTerminal("\xE2\x80\xAA\xE2\x81\xA6\xE2\x81\xA9"), "\\u{202a}\\u{2066}\\u{2069}");
   EXPECT_EQ(EscapeForTerminal("\xE2\x80\xA8"), "\\u{2028}");
   EXPECT_EQ(EscapeForTerminal("\xE2\x82"), "\\xe2\\x82");

@@ -32,10 +32,10 @@ using EvidenceValue = std::variant<int64_t, std::string>;
 
 struct Violation {
   ViolationClass violation_class = ViolationClass::kSyscall;
-  std::string reason;      // machine-readable, for example "scratch_limit" or "syscall.mount"
+  std::string reason;  // machine-readable, for example "scratch_limit" or "syscall.mount"
   Confidence confidence = Confidence::kProven;
-  int64_t time_ms = 0;     // since the command started
-  pid_t pid = 0;           // inside the sandbox; 0 when it belongs to the whole group
+  int64_t time_ms = 0;  // since the command started
+  pid_t pid = 0;        // inside the sandbox; 0 when it belongs to the whole group
   std::vector<std::pair<std::string, EvidenceValue>> evidence;
   int64_t limit = -1;      // the limit that was passed; -1 when there is none
   std::string suggestion;  // what a user can do about it; may be empty

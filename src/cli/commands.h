@@ -1,5 +1,5 @@
-// The commands of the caisson program, one file each. `arguments` are those behind the command's name; the value returned
-// is the exit code.
+// The commands of the caisson program, one file each. `arguments` are those behind the command's name; the value
+// returned is the exit code.
 #pragma once
 
 #include <string>

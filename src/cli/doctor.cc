@@ -7,10 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
 #include "cli/commands.h"
@@ -61,9 +60,13 @@ Probe Try(runtime::Runtime& runtime, policy::RunPlan plan, int64_t timeout_ms = 
   return {(*run)->Execute(0, options), (*run)->isolation()};
 }
 
-Probe TryShell(runtime::Runtime& runtime, const std::string& script) { return Try(runtime, SmallPlan({"/bin/sh", "-c", script})); }
+Probe TryShell(runtime::Runtime& runtime, const std::string& script) {
+  return Try(runtime, SmallPlan({"/bin/sh", "-c", script}));
+}
 
-std::string Output(const Probe& probe) { return probe.outcome ? probe.outcome->stdout_stream.head + probe.outcome->stdout_stream.tail : ""; }
+std::string Output(const Probe& probe) {
+  return probe.outcome ? probe.outcome->stdout_stream.head + probe.outcome->stdout_stream.tail : "";
+}
 
 std::string ReadLink(const std::string& path) {
   char target[256];
@@ -89,24 +92,27 @@ std::string EvidenceText(const Violation& violation) {
   return text;
 }
 
-Finding NoticesViolation(runtime::Runtime& runtime, const char* mechanism, ViolationClass expected, policy::RunPlan plan,
-                         const std::string& fix, int64_t timeout_ms = 10'000) {
+Finding NoticesViolation(runtime::Runtime& runtime, const char* mechanism, ViolationClass expected,
+                         policy::RunPlan plan, const std::string& fix, int64_t timeout_ms = 10'000) {
   const Probe probe = Try(runtime, std::move(plan), timeout_ms);
   if (!probe.outcome) return {mechanism, Health::kMissing, probe.outcome.error().message, fix};
   if (const Violation* violation = Find(probe, expected)) return {mechanism, Health::kOk, EvidenceText(*violation), ""};
-  return {mechanism, Health::kMissing, "the attempt was not noticed (exit " + std::to_string(probe.outcome->exit_code) + ")", fix};
+  return {mechanism, Health::kMissing,
+          "the attempt was not noticed (exit " + std::to_string(probe.outcome->exit_code) + ")", fix};
 }
 
 std::vector<Finding> CheckNamespaces(runtime::Runtime& runtime) {
   std::vector<Finding> findings;
-  const Probe probe = TryShell(runtime, "for n in user pid mnt net ipc uts cgroup time; do readlink /proc/self/ns/$n; done");
+  const Probe probe =
+      TryShell(runtime, "for n in user pid mnt net ipc uts cgroup time; do readlink /proc/self/ns/$n; done");
   const std::string inside = Output(probe);
   for (const char* name : {"user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time"}) {
     const std::string host = ReadLink(std::string("/proc/self/ns/") + name);
     const size_t at = inside.find(std::string(name) + ":[");
     const std::string own = at == std::string::npos ? "" : inside.substr(at, inside.find('\n', at) - at);
     const bool separate = !own.empty() && own != host;
-    findings.push_back({std::string("namespace.") + name, separate ? Health::kOk : Health::kMissing, "host " + host + ", sandbox " + own,
+    findings.push_back({std::string("namespace.") + name, separate ? Health::kOk : Health::kMissing,
+                        "host " + host + ", sandbox " + own,
                         separate ? "" : "needs Linux 5.14 or newer with this namespace compiled in"});
   }
   return findings;
@@ -116,28 +122,35 @@ std::vector<Finding> CheckPrivileges(runtime::Runtime& runtime) {
   const Probe probe = TryShell(runtime, "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status");
   const std::string status = Output(probe);
   const auto holds = [&](const char* line) { return status.find(line) != std::string::npos; };
-  const bool no_capabilities = holds("CapInh:\t0000000000000000") && holds("CapPrm:\t0000000000000000") && holds("CapEff:\t0000000000000000") &&
-                               holds("CapBnd:\t0000000000000000") && holds("CapAmb:\t0000000000000000");
+  const bool no_capabilities = holds("CapInh:\t0000000000000000") && holds("CapPrm:\t0000000000000000") &&
+                               holds("CapEff:\t0000000000000000") && holds("CapBnd:\t0000000000000000") &&
+                               holds("CapAmb:\t0000000000000000");
   const bool no_new_privileges = holds("NoNewPrivs:\t1"), filtered = holds("Seccomp:\t2");
   const auto health = [](bool good) { return good ? Health::kOk : Health::kMissing; };
   return {{"capabilities", health(no_capabilities), no_capabilities ? "all five sets empty" : status, ""},
           {"no_new_privs", health(no_new_privileges), no_new_privileges ? "NoNewPrivs: 1" : status, ""},
-          {"seccomp", health(filtered), filtered ? "Seccomp: 2, profile " + probe.isolation.seccomp_profile : status, "needs CONFIG_SECCOMP_FILTER"}};
+          {"seccomp", health(filtered), filtered ? "Seccomp: 2, profile " + probe.isolation.seccomp_profile : status,
+           "needs CONFIG_SECCOMP_FILTER"}};
 }
 
 Finding CheckCopyOnWrite(runtime::Runtime& runtime) {
   char directory[] = "/tmp/caisson-doctor-XXXXXX";
-  if (::mkdtemp(directory) == nullptr) return {"copy_on_write", Health::kMissing, "cannot make a directory in /tmp", ""};
-  Finding finding{"copy_on_write", Health::kMissing, "", "needs overlayfs in user namespaces: Linux 5.11 or newer; modprobe overlay"};
+  if (::mkdtemp(directory) == nullptr)
+    return {"copy_on_write", Health::kMissing, "cannot make a directory in /tmp", ""};
+  Finding finding{"copy_on_write", Health::kMissing, "",
+                  "needs overlayfs in user namespaces: Linux 5.11 or newer; modprobe overlay"};
   policy::RunPlan plan = SmallPlan({"/bin/sh", "-c", "echo changed > /workspace/file && cat /workspace/file"});
   if (Result<policy::JudgedPath> source = policy::OpenJudged(directory)) {
     plan.workspace_mount = policy::PlannedMount{*std::move(source), "/workspace", policy::Access::kCopyOnWrite};
     plan.workspace_access = policy::Access::kCopyOnWrite;
     const Probe probe = Try(runtime, std::move(plan));
     const bool untouched = ::access((std::string(directory) + "/file").c_str(), F_OK) != 0;
-    if (!probe.outcome) finding.evidence = probe.outcome.error().message;
-    else if (Output(probe) == "changed\n" && untouched) finding = {"copy_on_write", Health::kOk, "wrote to /workspace; the host's directory is unchanged", ""};
-    else finding.evidence = "the write did not work, or reached the host";
+    if (!probe.outcome)
+      finding.evidence = probe.outcome.error().message;
+    else if (Output(probe) == "changed\n" && untouched)
+      finding = {"copy_on_write", Health::kOk, "wrote to /workspace; the host's directory is unchanged", ""};
+    else
+      finding.evidence = "the write did not work, or reached the host";
   }
   ::rmdir(directory);
   return finding;
@@ -149,46 +162,58 @@ Finding CheckKernel() {
   int major = 0, minor = 0;
   std::sscanf(name.release, "%d.%d", &major, &minor);
   const bool new_enough = major > 5 || (major == 5 && minor >= 14);
-  return {"kernel", new_enough ? Health::kOk : Health::kMissing, name.release, new_enough ? "" : "Linux 5.14 or newer is needed"};
+  return {"kernel", new_enough ? Health::kOk : Health::kMissing, name.release,
+          new_enough ? "" : "Linux 5.14 or newer is needed"};
 }
 
 std::vector<Finding> Examine(runtime::Runtime& runtime) {
   std::vector<Finding> findings = {CheckKernel()};
   const Probe first = TryShell(runtime, "true");
   if (!first.outcome) {
-    findings.push_back({"sandbox", Health::kMissing, first.outcome.error().message, "the message names the wall and the setting"});
+    findings.push_back(
+        {"sandbox", Health::kMissing, first.outcome.error().message, "the message names the wall and the setting"});
     return findings;
   }
   findings.push_back({"sandbox", Health::kOk, "built, used and removed", ""});
   for (Finding& finding : CheckNamespaces(runtime)) findings.push_back(std::move(finding));
   for (Finding& finding : CheckPrivileges(runtime)) findings.push_back(std::move(finding));
   const int abi = first.isolation.landlock_abi;
-  findings.push_back({"landlock", abi > 0 ? Health::kOk : Health::kMissing, "ABI " + std::to_string(abi), abi > 0 ? "" : "boot with lsm=landlock,…"});
+  findings.push_back({"landlock", abi > 0 ? Health::kOk : Health::kMissing, "ABI " + std::to_string(abi),
+                      abi > 0 ? "" : "boot with lsm=landlock,…"});
   const bool cgroup = first.isolation.cgroup_driver != "none";
   findings.push_back({"cgroup", cgroup ? Health::kOk : Health::kDegraded, "driver " + first.isolation.cgroup_driver,
                       cgroup || first.isolation.degraded.empty() ? "" : first.isolation.degraded.back()});
 
   findings.push_back(NoticesViolation(runtime, "limit.memory", ViolationClass::kMemoryLimit,
-                                      SmallPlan({"/bin/sh", "-c", "head -c 300M /dev/zero | tail -c 200M > /dev/null"}), "see cgroup"));
-  findings.push_back(NoticesViolation(runtime, "limit.processes", ViolationClass::kProcessLimit,
-                                      SmallPlan({"/bin/sh", "-c", "i=0; while [ $i -lt 40 ]; do sleep 5 & i=$((i+1)); done; exit 1"}), "see cgroup"));
-  findings.push_back(NoticesViolation(runtime, "limit.output", ViolationClass::kOutputLimit, SmallPlan({"/usr/bin/yes"}), ""));
-  findings.push_back(NoticesViolation(runtime, "limit.time", ViolationClass::kTimeout, SmallPlan({"/bin/sleep", "60"}), "", 100));
+                                      SmallPlan({"/bin/sh", "-c", "head -c 300M /dev/zero | tail -c 200M > /dev/null"}),
+                                      "see cgroup"));
+  findings.push_back(NoticesViolation(
+      runtime, "limit.processes", ViolationClass::kProcessLimit,
+      SmallPlan({"/bin/sh", "-c", "i=0; while [ $i -lt 40 ]; do sleep 5 & i=$((i+1)); done; exit 1"}), "see cgroup"));
+  findings.push_back(
+      NoticesViolation(runtime, "limit.output", ViolationClass::kOutputLimit, SmallPlan({"/usr/bin/yes"}), ""));
+  findings.push_back(
+      NoticesViolation(runtime, "limit.time", ViolationClass::kTimeout, SmallPlan({"/bin/sleep", "60"}), "", 100));
   findings.push_back(NoticesViolation(runtime, "limit.scratch", ViolationClass::kFilesystemWrite,
                                       SmallPlan({"/bin/sh", "-c", "head -c 32M /dev/zero > /scratch/full"}), ""));
-  findings.push_back(NoticesViolation(runtime, "observe.write", ViolationClass::kFilesystemWrite, SmallPlan({"/bin/sh", "-c", "echo x > /workspace/x"}), ""));
+  findings.push_back(NoticesViolation(runtime, "observe.write", ViolationClass::kFilesystemWrite,
+                                      SmallPlan({"/bin/sh", "-c", "echo x > /workspace/x"}), ""));
   findings.push_back(NoticesViolation(runtime, "observe.network", ViolationClass::kNetworkAccess,
                                       SmallPlan({"/bin/bash", "-c", "exec 3<>/dev/tcp/192.0.2.1/80"}), ""));
-  findings.push_back(NoticesViolation(runtime, "observe.syscall", ViolationClass::kSyscall, SmallPlan({"/usr/bin/unshare", "--user", "true"}), ""));
+  findings.push_back(NoticesViolation(runtime, "observe.syscall", ViolationClass::kSyscall,
+                                      SmallPlan({"/usr/bin/unshare", "--user", "true"}), ""));
   findings.push_back(CheckCopyOnWrite(runtime));
   const Probe python = Try(runtime, SmallPlan({"python3", "-c", "import sys; print(sys.version.split()[0])"}));
   const bool has_python = python.outcome && python.outcome->ending == Ending::kExited && python.outcome->exit_code == 0;
-  findings.push_back({"python3", has_python ? Health::kOk : Health::kDegraded, has_python ? Output(python).substr(0, Output(python).find('\n')) : "not found",
+  findings.push_back({"python3", has_python ? Health::kOk : Health::kDegraded,
+                      has_python ? Output(python).substr(0, Output(python).find('\n')) : "not found",
                       has_python ? "" : "apt-get install python3, to verify Python"});
   return findings;
 }
 
-const char* HealthName(Health health) { return health == Health::kOk ? "ok" : health == Health::kDegraded ? "degraded" : "missing"; }
+const char* HealthName(Health health) {
+  return health == Health::kOk ? "ok" : health == Health::kDegraded ? "degraded" : "missing";
+}
 
 }  // namespace
 
@@ -201,18 +226,24 @@ int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   if (const auto exit_code = Parse(app, std::move(arguments), 2)) return *exit_code;
 
   const std::vector<Finding> findings = Examine(runtime);
-  const bool enforceable = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.health == Health::kMissing; });
+  const bool enforceable = std::none_of(findings.begin(), findings.end(),
+                                        [](const Finding& finding) { return finding.health == Health::kMissing; });
   if (as_json) {
     json list = json::array();
     for (const Finding& finding : findings) {
-      list.push_back({{"mechanism", finding.mechanism}, {"status", HealthName(finding.health)}, {"evidence", ReplaceInvalidUtf8(finding.evidence)},
+      list.push_back({{"mechanism", finding.mechanism},
+                      {"status", HealthName(finding.health)},
+                      {"evidence", ReplaceInvalidUtf8(finding.evidence)},
                       {"fix", finding.fix.empty() ? json(nullptr) : json(finding.fix)}});
     }
-    std::puts(json({{"schema_version", 1}, {"balanced_enforceable", enforceable}, {"findings", std::move(list)}}).dump(2).c_str());
+    std::puts(json({{"schema_version", 1}, {"balanced_enforceable", enforceable}, {"findings", std::move(list)}})
+                  .dump(2)
+                  .c_str());
     return enforceable ? 0 : 1;
   }
   for (const Finding& finding : findings) {
-    std::printf("%-9s %-18s %s\n", HealthName(finding.health), finding.mechanism.c_str(), EscapeForTerminal(finding.evidence).c_str());
+    std::printf("%-9s %-18s %s\n", HealthName(finding.health), finding.mechanism.c_str(),
+                EscapeForTerminal(finding.evidence).c_str());
     if (!finding.fix.empty()) std::printf("%-9s %-18s fix: %s\n", "", "", EscapeForTerminal(finding.fix).c_str());
   }
   std::printf("\nThe balanced profile %s be enforced here.\n", enforceable ? "can" : "cannot");

@@ -5,12 +5,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
@@ -27,9 +26,12 @@ Status ReadLimit(const char* flag, const std::string& text, Result<int64_t> (*pa
   Result<int64_t> value = parse(text);
   if (!value) return std::move(value).error().In(flag);
   if (*value < minimum) {
-    return Error::Invalid(std::string(flag) + ": " + EscapeForTerminal(text) + " is too small; the least that makes sense is " +
-                          (parse == ParseSize ? FormatSize(minimum) : parse == ParseDuration ? FormatDuration(minimum)
-                           : parse == ParseCpus ? "0.01" : std::to_string(minimum)));
+    return Error::Invalid(std::string(flag) + ": " + EscapeForTerminal(text) +
+                          " is too small; the least that makes sense is " +
+                          (parse == ParseSize       ? FormatSize(minimum)
+                           : parse == ParseDuration ? FormatDuration(minimum)
+                           : parse == ParseCpus     ? "0.01"
+                                                    : std::to_string(minimum)));
   }
   limit = *value;
   return {};
@@ -62,8 +64,10 @@ Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags) {
   CAISSON_TRY_VOID(ReadLimit("--timeout", flags.timeout, ParseDuration, 1, limits.command_timeout_ms));
   CAISSON_TRY_VOID(ReadLimit("--output-limit", flags.output_limit, ParseSize, 1, limits.output_bytes));
   CAISSON_TRY_VOID(ReadLimit("--scratch", flags.scratch, ParseSize, 4096, limits.scratch_bytes));
-  if (limits.processes && *limits.processes > verify::kMaxProcesses) return Error::Invalid("--pids-limit: more than Linux can number (" + std::to_string(verify::kMaxProcesses) + ")");
-  if (limits.command_timeout_ms && *limits.command_timeout_ms > verify::kMaxTimeoutMs) return Error::Invalid("--timeout: longer than a year");
+  if (limits.processes && *limits.processes > verify::kMaxProcesses)
+    return Error::Invalid("--pids-limit: more than Linux can number (" + std::to_string(verify::kMaxProcesses) + ")");
+  if (limits.command_timeout_ms && *limits.command_timeout_ms > verify::kMaxTimeoutMs)
+    return Error::Invalid("--timeout: longer than a year");
   if (limits.cpu_millis && *limits.cpu_millis > int64_t{1000} * ::sysconf(_SC_NPROCESSORS_ONLN)) {
     return Error::Invalid("--cpus: this machine has " + std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)));
   }
@@ -85,14 +89,16 @@ Result<policy::Access> ReadAccess(const std::string& text) {
 
 Result<policy::PlannedMount> ReadMount(const std::string& text) {
   const size_t first = text.find(':');
-  if (first == std::string::npos || first == 0) return Error::Invalid("-v " + EscapeForTerminal(text) + ": expected SRC:DST[:ro|cow|rw]");
+  if (first == std::string::npos || first == 0)
+    return Error::Invalid("-v " + EscapeForTerminal(text) + ": expected SRC:DST[:ro|cow|rw]");
   const size_t second = text.find(':', first + 1);
   policy::PlannedMount mount;
   mount.target = text.substr(first + 1, second == std::string::npos ? std::string::npos : second - first - 1);
   if (second != std::string::npos) {
     CAISSON_TRY(mount.access, ReadAccess(text.substr(second + 1)));
   }
-  if (const auto fault = verify::FaultInMountTarget(mount.target)) return Error::Invalid("-v " + EscapeForTerminal(text) + ": target " + *fault);
+  if (const auto fault = verify::FaultInMountTarget(mount.target))
+    return Error::Invalid("-v " + EscapeForTerminal(text) + ": target " + *fault);
   CAISSON_TRY(mount.source, policy::OpenJudged(text.substr(0, first)));
   if (mount.access == policy::Access::kCopyOnWrite && !mount.source.is_directory) {
     return Error::Invalid("-v " + EscapeForTerminal(text) + ": cow needs a directory");

@@ -1,12 +1,11 @@
 // Flags that run and verify share, and how they are read.
 #pragma once
 
+#include <CLI/App.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <CLI/App.hpp>
-#include <nlohmann/json_fwd.hpp>
 
 #include "base/result.h"
 #include "policy/plan.h"

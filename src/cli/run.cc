@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
@@ -61,12 +60,14 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
   if (!flags.workspace.empty()) {
     policy::PlannedMount workspace;
     std::string path = flags.workspace;
-    if (const size_t colon = path.rfind(':'); colon != std::string::npos && path.find('/', colon) == std::string::npos) {
+    if (const size_t colon = path.rfind(':');
+        colon != std::string::npos && path.find('/', colon) == std::string::npos) {
       CAISSON_TRY(workspace.access, ReadAccess(path.substr(colon + 1)));
       path.resize(colon);
     }
     CAISSON_TRY(workspace.source, policy::OpenJudged(path));
-    if (!workspace.source.is_directory) return Error::Invalid("--workspace " + EscapeForTerminal(path) + ": not a directory");
+    if (!workspace.source.is_directory)
+      return Error::Invalid("--workspace " + EscapeForTerminal(path) + ": not a directory");
     workspace.target = "/workspace";
     plan.workspace_access = workspace.access;
     plan.workspace_mount = std::move(workspace);
@@ -80,20 +81,23 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
     const std::string key = variable.substr(0, equals);
     if (key.empty()) return Error::Invalid("-e " + EscapeForTerminal(variable) + ": expected NAME=VALUE");
     const char* inherited = ::getenv(key.c_str());
-    if (equals == std::string::npos && inherited == nullptr) return Error::Invalid("-e " + EscapeForTerminal(key) + ": not set here; give NAME=VALUE");
+    if (equals == std::string::npos && inherited == nullptr)
+      return Error::Invalid("-e " + EscapeForTerminal(key) + ": not set here; give NAME=VALUE");
     planned.env.emplace_back(key, equals == std::string::npos ? inherited : variable.substr(equals + 1));
     argument_bytes += variable.size() + 9;
   }
   if (argument_bytes > verify::kMaxArgvEnvBytes) {
-    return Error::Invalid("the command and its environment take " + FormatSize(static_cast<int64_t>(argument_bytes)) + "; at most " +
-                          FormatSize(verify::kMaxArgvEnvBytes) + " can be passed: use a file or standard input");
+    return Error::Invalid("the command and its environment take " + FormatSize(static_cast<int64_t>(argument_bytes)) +
+                          "; at most " + FormatSize(verify::kMaxArgvEnvBytes) +
+                          " can be passed: use a file or standard input");
   }
   planned.argv = std::move(command);
   planned.cwd = flags.directory;
   const bool in_mount = std::any_of(plan.mounts.begin(), plan.mounts.end(), [&](const policy::PlannedMount& mount) {
     return mount.target == planned.cwd || planned.cwd.compare(0, mount.target.size() + 1, mount.target + "/") == 0;
   });
-  if (const auto fault = verify::FaultInWorkingDirectory(planned.cwd); fault && !in_mount) return Error::Invalid("-w " + *fault);
+  if (const auto fault = verify::FaultInWorkingDirectory(planned.cwd); fault && !in_mount)
+    return Error::Invalid("-w " + *fault);
   planned.timeout_ms = plan.limits.command_timeout_ms;
   plan.commands.push_back(std::move(planned));
   plan.stdio = flags.terminal ? policy::Stdio::kTerminal : policy::Stdio::kPassThrough;
@@ -117,7 +121,9 @@ int ExitCode(const CommandOutcome& outcome) {
 void Explain(const CommandOutcome& outcome, const std::string& program) {
   if (outcome.ending == Ending::kNotExecutable) {
     const bool missing = outcome.exec_errno == ENOENT;
-    return Complain(program + ": " + (missing ? "not found in the sandbox, or its interpreter is not there" : std::strerror(outcome.exec_errno)));
+    return Complain(
+        program + ": " +
+        (missing ? "not found in the sandbox, or its interpreter is not there" : std::strerror(outcome.exec_errno)));
   }
   for (const Violation& violation : outcome.violations) {
     std::string line = std::string(ClassName(violation.violation_class)) + ": " + violation.reason;
@@ -137,7 +143,8 @@ int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events) {
   request.request_id = verify::GenerateRequestId();
   if (!flags.shared.result.empty()) {
     verify::VerificationResult result = verify::RefusalResult(request, error);
-    if (Status written = WriteJsonFile(flags.shared.result, verify::ToJson(result)); !written) Complain(written.error().message);
+    if (Status written = WriteJsonFile(flags.shared.result, verify::ToJson(result)); !written)
+      Complain(written.error().message);
   }
   if (events.enabled()) {
     events.Begin(request.request_id);
@@ -160,7 +167,9 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
   Result<std::unique_ptr<runtime::Run>> run = runtime.Start(std::move(plan));
   if (!run) return Fail(run.error(), flags, events);
   if (record) result.isolation = (*run)->isolation();
-  if (events.enabled()) events.Write("sandbox_started", {{"isolation", verify::ToJson(*result.isolation)}, {"policy_digest", result.policy_digest}});
+  if (events.enabled())
+    events.Write("sandbox_started",
+                 {{"isolation", verify::ToJson(*result.isolation)}, {"policy_digest", result.policy_digest}});
   if (!flags.shared.quiet) {
     for (const std::string& wall : (*run)->isolation().degraded) {
       if (::isatty(STDERR_FILENO)) Complain("degraded: " + wall);
@@ -212,7 +221,8 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   app.set_help_flag("--help,-h", "Show this help");
   AddSharedFlags(app, flags.shared);
   app.add_option("-e,--env", flags.environment, "NAME=VALUE, or NAME to pass your own value")->allow_extra_args(false);
-  app.add_option("-v,--volume", flags.mounts, "SRC:DST[:ro|cow|rw]: show a host path; ro unless said otherwise")->allow_extra_args(false);
+  app.add_option("-v,--volume", flags.mounts, "SRC:DST[:ro|cow|rw]: show a host path; ro unless said otherwise")
+      ->allow_extra_args(false);
   app.add_option("-w,--workdir", flags.directory, "Working directory inside; default /workspace");
   app.add_option("--workspace", flags.workspace, "DIR[:ro|cow|rw]: show a directory as /workspace");
   app.add_flag("-t,--tty", flags.terminal, "Give it a terminal");

@@ -38,8 +38,10 @@ std::string Describe(const Violation& violation) {
 }  // namespace
 
 Summary::Summary(bool silent, std::string subject)
-    : silent_(silent), colour_(::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr),
-      progress_(!silent && ::isatty(STDERR_FILENO) != 0), subject_(std::move(subject)) {}
+    : silent_(silent),
+      colour_(::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr),
+      progress_(!silent && ::isatty(STDERR_FILENO) != 0),
+      subject_(std::move(subject)) {}
 
 std::string Summary::Paint(const char* code, const std::string& text) const {
   return colour_ ? std::string("\033[") + code + "m" + text + "\033[0m" : text;
@@ -73,15 +75,19 @@ void Summary::Print(const verify::VerificationResult& result) {
     const verify::CheckRecord& check = result.checks[i];
     const bool failed = !pass && i + 1 == result.checks.size();
     std::string line = "  " + (failed ? Paint(kRed, "✗") : Paint(kGreen, "✓")) + " " + EscapeForTerminal(check.name);
-    if (failed && check.outcome.signal != 0) line += "  signal " + std::to_string(check.outcome.signal);
-    else if (failed) line += "  exit " + std::to_string(check.outcome.exit_code);
+    if (failed && check.outcome.signal != 0)
+      line += "  signal " + std::to_string(check.outcome.signal);
+    else if (failed)
+      line += "  exit " + std::to_string(check.outcome.exit_code);
     std::printf("%s  %s\n", line.c_str(), Paint(kDim, FormatDuration(check.outcome.duration_ms)).c_str());
     for (const Violation& violation : check.outcome.violations) {
-      std::printf("      %s %s\n", Paint(kRed, ClassName(violation.violation_class)).c_str(), Describe(violation).c_str());
+      std::printf("      %s %s\n", Paint(kRed, ClassName(violation.violation_class)).c_str(),
+                  Describe(violation).c_str());
       if (!violation.suggestion.empty()) std::printf("      %s\n", Paint(kDim, violation.suggestion).c_str());
     }
     if (!failed) continue;
-    for (const auto& [name, stream] : {std::pair{"stdout", &check.outcome.stdout_stream}, std::pair{"stderr", &check.outcome.stderr_stream}}) {
+    for (const auto& [name, stream] :
+         {std::pair{"stdout", &check.outcome.stdout_stream}, std::pair{"stderr", &check.outcome.stderr_stream}}) {
       const std::string text = LastLines(verify::StreamText(*stream), kTailLines);
       if (text.empty()) continue;
       std::printf("    %s\n", Paint(kDim, name).c_str());
@@ -91,14 +97,18 @@ void Summary::Print(const verify::VerificationResult& result) {
     }
   }
   for (const verify::SkippedCheck& check : result.skipped_checks) {
-    std::printf("  %s %s  %s\n", Paint(kDim, "-").c_str(), EscapeForTerminal(check.name).c_str(), Paint(kDim, "skipped: " + check.reason).c_str());
+    std::printf("  %s %s  %s\n", Paint(kDim, "-").c_str(), EscapeForTerminal(check.name).c_str(),
+                Paint(kDim, "skipped: " + check.reason).c_str());
   }
   for (const verify::Artifact& artifact : result.artifacts) {
-    std::printf("  + %s  %s  %s\n", EscapeForTerminal(artifact.path).c_str(), FormatSize(static_cast<int64_t>(artifact.bytes)).c_str(), EscapeForTerminal(artifact.ref).c_str());
+    std::printf("  + %s  %s  %s\n", EscapeForTerminal(artifact.path).c_str(),
+                FormatSize(static_cast<int64_t>(artifact.bytes)).c_str(), EscapeForTerminal(artifact.ref).c_str());
   }
-  for (const std::string& skipped : result.skipped_artifacts) std::printf("  ! not collected: %s\n", EscapeForTerminal(skipped).c_str());
+  for (const std::string& skipped : result.skipped_artifacts)
+    std::printf("  ! not collected: %s\n", EscapeForTerminal(skipped).c_str());
   if (result.isolation) {
-    for (const std::string& wall : result.isolation->degraded) std::printf("  %s %s\n", Paint(kYellow, "degraded").c_str(), EscapeForTerminal(wall).c_str());
+    for (const std::string& wall : result.isolation->degraded)
+      std::printf("  %s %s\n", Paint(kYellow, "degraded").c_str(), EscapeForTerminal(wall).c_str());
   }
 }
 

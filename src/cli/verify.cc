@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
@@ -68,11 +67,14 @@ Result<std::string> ReadRequestFile(const std::string& path) {
     if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
     if (size == 0) return text;
     text.append(chunk, static_cast<size_t>(size));
-    if (text.size() > verify::kMaxRequestBytes) return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
+    if (text.size() > verify::kMaxRequestBytes)
+      return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
   }
 }
 
-bool LooksLikeRequest(const std::string& path) { return path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0; }
+bool LooksLikeRequest(const std::string& path) {
+  return path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
+}
 
 Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& flags, bool mode_given) {
   verify::Request request;
@@ -100,7 +102,9 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   SharedFlags flags;
   std::string path, artifacts;
-  CLI::App app("Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json", "verify");
+  CLI::App app(
+      "Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json",
+      "verify");
   app.footer(kFooter);
   app.set_help_flag("--help,-h", "Show this help");
   AddSharedFlags(app, flags);
@@ -132,7 +136,8 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
 
   Summary summary(flags.quiet || flags.json, path);
   Status network = RefuseNetwork(flags);
-  Result<verify::Admitted> admitted = network ? verify::Admit(*request, *limits) : Result<verify::Admitted>(network.error());
+  Result<verify::Admitted> admitted =
+      network ? verify::Admit(*request, *limits) : Result<verify::Admitted>(network.error());
   verify::VerificationResult result;
   if (!admitted) {
     if (admitted.error().kind != ErrorKind::kDenied) {
@@ -142,14 +147,17 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     events.Write("rejected", {{"reason", admitted.error().message}});
     result = verify::RefusalResult(*request, admitted.error());
   } else if (flags.dry_run) {
-    std::puts(verify::DescribePlan(admitted->plan).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::puts(
+        verify::DescribePlan(admitted->plan).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return 0;
   } else {
     events.Write("admitted", {{"policy_digest", admitted->policy_digest}, {"source_digest", admitted->source_digest}});
     verify::VerifyOptions options;
     options.signal_fd = TakeSignals();
     options.artifacts_dir = artifacts;
-    options.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) { summary.Started(command, index, count); };
+    options.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) {
+      summary.Started(command, index, count);
+    };
     options.on_check_finished = [&](const verify::CheckRecord& record) { summary.Finished(record); };
     result = verify::Verify(*request, *std::move(admitted), runtime, events, options);
   }
@@ -161,8 +169,10 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
       return 4;
     }
   }
-  if (flags.json) std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-  else summary.Print(result);
+  if (flags.json)
+    std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  else
+    summary.Print(result);
   return ExitCode(result);
 }
 

@@ -1,5 +1,5 @@
-// A system call that touches nothing but registers: no errno, no allocation, no thread-local storage. For the one process
-// that shares our memory (sandbox/keeper.cc) and may disturb none of it.
+// A system call that touches nothing but registers: no errno, no allocation, no thread-local storage. For the one
+// process that shares our memory (sandbox/keeper.cc) and may disturb none of it.
 #pragma once
 
 namespace caisson::linux_sys {

@@ -14,9 +14,7 @@
 
 namespace caisson::linux_sys {
 
-inline pid_t Clone3(struct clone_args* args) {
-  return static_cast<pid_t>(::syscall(SYS_clone3, args, sizeof(*args)));
-}
+inline pid_t Clone3(struct clone_args* args) { return static_cast<pid_t>(::syscall(SYS_clone3, args, sizeof(*args))); }
 
 inline int OpenAt2(int dir_fd, const char* path, const struct open_how& how) {
   return static_cast<int>(::syscall(SYS_openat2, dir_fd, path, &how, sizeof(how)));

@@ -14,10 +14,11 @@ namespace caisson::policy {
 
 namespace {
 
-constexpr const char* kSensitiveTrees[] = {"/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/lib/docker",
-                                           "/var/lib/containerd", "/var/lib/caisson"};
+constexpr const char* kSensitiveTrees[] = {
+    "/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/lib/docker", "/var/lib/containerd", "/var/lib/caisson"};
 // Below anybody's home, wherever homes are.
-constexpr const char* kCredentialDirectories[] = {".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud"};
+constexpr const char* kCredentialDirectories[] = {".ssh",  ".gnupg",  ".aws",          ".azure",
+                                                  ".kube", ".docker", ".config/gcloud"};
 
 bool IsBelow(const std::string& path, const std::string& prefix) {
   return path.compare(0, prefix.size(), prefix) == 0 && (path.size() == prefix.size() || path[prefix.size()] == '/');
@@ -31,7 +32,8 @@ std::string RefusingRule(const std::string& path, int fd) {
     if (IsBelow(tree, path)) return std::string("contains ") + tree;
   }
   for (const char* name : kCredentialDirectories) {
-    if ((path + "/").find(std::string("/") + name + "/") != std::string::npos) return std::string("credentials in ") + name;
+    if ((path + "/").find(std::string("/") + name + "/") != std::string::npos)
+      return std::string("credentials in ") + name;
     struct stat info {};
     if (::fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0) return std::string("contains credentials in ") + name;
   }
@@ -41,14 +43,16 @@ std::string RefusingRule(const std::string& path, int fd) {
 }  // namespace
 
 Result<JudgedPath> OpenJudged(const std::string& path) {
-  if (path.empty() || path.find('\0') != std::string::npos) return Error::Invalid("a path is empty or holds a NUL byte");
+  if (path.empty() || path.find('\0') != std::string::npos)
+    return Error::Invalid("a path is empty or holds a NUL byte");
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_NO_MAGICLINKS;  // /proc/self/root and friends name things no path of the user's names
   JudgedPath judged;
   judged.fd = UniqueFd(linux_sys::OpenAt2(AT_FDCWD, path.c_str(), how));
   if (!judged.fd) {
-    if (errno == ELOOP) return Error::Denied(path + ": leads through a magic link of /proc or a loop of symbolic links");
+    if (errno == ELOOP)
+      return Error::Denied(path + ": leads through a magic link of /proc or a loop of symbolic links");
     return Error::Invalid(path + ": " + std::strerror(errno));
   }
   struct stat info {};
@@ -62,7 +66,8 @@ Result<JudgedPath> OpenJudged(const std::string& path) {
   if (length <= 0 || name[0] != '/') return Error::System(errno, "find the real name of " + path);
   judged.canonical.assign(name, static_cast<size_t>(length));
   if (const std::string rule = RefusingRule(judged.canonical, judged.fd.get()); !rule.empty()) {
-    return Error::Denied(path + ": refused by path policy (" + rule + "); choose a directory that holds only what the workload needs");
+    return Error::Denied(path + ": refused by path policy (" + rule +
+                         "); choose a directory that holds only what the workload needs");
   }
   return judged;
 }

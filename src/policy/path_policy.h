@@ -1,5 +1,5 @@
-// Which host paths may be shown to a workload. A path is opened once; what is judged is the thing that was opened, by the
-// name the kernel gives it, so "..", symbolic links and look-alike prefixes have nothing left to deceive.
+// Which host paths may be shown to a workload. A path is opened once; what is judged is the thing that was opened, by
+// the name the kernel gives it, so "..", symbolic links and look-alike prefixes have nothing left to deceive.
 #pragma once
 
 #include <string>

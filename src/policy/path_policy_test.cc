@@ -39,8 +39,9 @@ TEST_F(PathPolicyTest, OpensWhatIsHarmless) {
 }
 
 TEST_F(PathPolicyTest, RefusesSensitivePlacesHoweverSpelt) {
-  for (const char* path : {"/", "/etc", "/etc/passwd", "/proc", "/proc/self", "/sys", "/dev", "/dev/null", "/run", "//etc//", "/usr/../etc",
-                           "/proc/self/root", "/proc/self/cwd", "/dev/fd/0", "/var", "/var/run"}) {
+  for (const char* path :
+       {"/", "/etc", "/etc/passwd", "/proc", "/proc/self", "/sys", "/dev", "/dev/null", "/run", "//etc//",
+        "/usr/../etc", "/proc/self/root", "/proc/self/cwd", "/dev/fd/0", "/var", "/var/run"}) {
     EXPECT_EQ(KindOf(path), ErrorKind::kDenied) << path;
   }
 }

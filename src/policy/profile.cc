@@ -14,7 +14,8 @@ Profile MakeBalanced() {
   profile.etc_paths = {"/etc/alternatives", "/etc/ld.so.cache", "/etc/java-17-openjdk"};
   // What an ordinary user can read there and should not, and three that would be worst if he could. The rest of the
   // kernel's files belong to a root this user namespace does not have.
-  profile.masked_proc_files = {"kcore", "kmsg", "sysrq-trigger", "keys", "key-users", "kallsyms", "interrupts", "iomem", "modules"};
+  profile.masked_proc_files = {"kcore",    "kmsg",       "sysrq-trigger", "keys",   "key-users",
+                               "kallsyms", "interrupts", "iomem",         "modules"};
   profile.masked_proc_directories = {"acpi", "asound", "bus", "driver", "fs", "irq", "scsi"};
   profile.environment = {
       {"PATH", "/usr/local/bin:/usr/bin:/bin"},

@@ -18,12 +18,12 @@ struct Profile {
   Limits limits;
   OnViolation on_violation = OnViolation::kFail;
   bool proc_pids_only = false;
-  std::vector<std::string> etc_paths;           // host files shown read-only, where they exist
+  std::vector<std::string> etc_paths;  // host files shown read-only, where they exist
   std::vector<std::string> masked_proc_files;
   std::vector<std::string> masked_proc_directories;
   std::vector<std::pair<std::string, std::string>> environment;
-  std::vector<std::string> ignored_writes;      // path components whose refused writes are not counted
-  std::vector<std::string> allow_degraded;      // walls it accepts losing: "cgroup", "landlock"
+  std::vector<std::string> ignored_writes;  // path components whose refused writes are not counted
+  std::vector<std::string> allow_degraded;  // walls it accepts losing: "cgroup", "landlock"
 
   bool Allows(std::string_view degraded_wall) const;
 };

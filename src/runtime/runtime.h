@@ -1,5 +1,5 @@
-// A runtime turns a RunPlan into running commands and reports what became of them. All tiers take the same plan and give
-// back the same facts.
+// A runtime turns a RunPlan into running commands and reports what became of them. All tiers take the same plan and
+// give back the same facts.
 #pragma once
 
 #include <functional>

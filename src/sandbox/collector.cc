@@ -34,7 +34,8 @@ class Walk {
 
   void Directory(int directory, const std::string& prefix, size_t depth) {
     if (depth > limits_.depth) return Skip(prefix, "nested too deeply");
-    std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(OpenEntry(directory, ".", O_RDONLY | O_DIRECTORY).Release()), ::closedir);
+    std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(OpenEntry(directory, ".", O_RDONLY | O_DIRECTORY).Release()),
+                                               ::closedir);
     if (!stream) return Skip(prefix, std::strerror(errno));
     while (const struct dirent* entry = ::readdir(stream.get())) {
       const std::string_view name(entry->d_name);

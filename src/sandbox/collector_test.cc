@@ -47,7 +47,8 @@ class CollectorTest : public testing::Test {
   Collected Collect(CollectorLimits limits = {}) {
     UniqueFd directory(::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     Collected collected;
-    CollectFiles(directory.get(), "/scratch", [](const std::string&) { return true; }, limits, collected);
+    CollectFiles(
+        directory.get(), "/scratch", [](const std::string&) { return true; }, limits, collected);
     return collected;
   }
   std::filesystem::path root_;

@@ -1,5 +1,5 @@
-// The messages between supervisor and PID 1, over one seqpacket pair. Fixed-size plain structs, one per packet; both ends
-// are the same program, forked, so there is nothing to parse. The workload never holds this socket.
+// The messages between supervisor and PID 1, over one seqpacket pair. Fixed-size plain structs, one per packet; both
+// ends are the same program, forked, so there is nothing to parse. The workload never holds this socket.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,8 @@ void AppendByte(std::string& name, uint8_t byte) {
   for (const int divisor : {100, 10, 1}) name.push_back(static_cast<char>('0' + byte / divisor % 10));
 }
 
-// The offset just past the question, or 0 when it is malformed. A question needs no compression, so a pointer is refused.
+// The offset just past the question, or 0 when it is malformed. A question needs no compression, so a pointer is
+// refused.
 size_t ReadQuestion(std::span<const uint8_t> packet, DnsQuestion& question) {
   if (packet.size() < kHeaderSize) return 0;
   const bool is_query = (packet[2] & 0x80) == 0;

@@ -1,5 +1,5 @@
-// The two things we ever do with a DNS query: read the name out of it for the record, and answer that it does not exist.
-// The bytes come from the workload and are treated as hostile.
+// The two things we ever do with a DNS query: read the name out of it for the record, and answer that it does not
+// exist. The bytes come from the workload and are treated as hostile.
 #pragma once
 
 #include <cstdint>

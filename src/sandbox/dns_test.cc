@@ -58,7 +58,8 @@ TEST(Dns, RefusesPointersResponsesAndCrowds) {
   std::vector<uint8_t> two = Query({"a"}, 1);
   two[5] = 2;
   EXPECT_FALSE(ParseDnsQuery(two));
-  EXPECT_FALSE(ParseDnsQuery(Query({std::string(63, 'a'), std::string(63, 'b'), std::string(63, 'c'), std::string(63, 'd')}, 1)));
+  EXPECT_FALSE(ParseDnsQuery(
+      Query({std::string(63, 'a'), std::string(63, 'b'), std::string(63, 'c'), std::string(63, 'd')}, 1)));
 }
 
 }  // namespace

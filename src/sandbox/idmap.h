@@ -1,5 +1,5 @@
-// Id-mapped mounts: shows a tree as if its owner were the sandbox's user, so that what its owner can read the workload can
-// read too, without a copy and without changing anything on disk. Needs root.
+// Id-mapped mounts: shows a tree as if its owner were the sandbox's user, so that what its owner can read the workload
+// can read too, without a copy and without changing anything on disk. Needs root.
 #pragma once
 
 #include <sys/types.h>

@@ -127,8 +127,8 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
   report.wait_status = status;
   report.left_processes = ::kill(-1, 0) == 0 ? 1 : 0;
   if (order.last == 0) {
-    // kill(-1) from PID 1 reaches all of the pid namespace under one lock: a process that is forking right now either is
-    // in the list or sees its pending signal and fails to fork.
+    // kill(-1) from PID 1 reaches all of the pid namespace under one lock: a process that is forking right now either
+    // is in the list or sees its pending signal and fails to fork.
     ::kill(-1, SIGKILL);
     while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
     }
@@ -166,8 +166,8 @@ void RunInit(SetupContext& context) {
       // The supervisor has its copies. From here on nobody of our own user may look into this process: it is a fork of
       // the supervisor and has its memory.
       if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) ::_exit(1);
-      for (const int fd : {context.root_fd, context.scratch_fd, context.workspace_fd, context.proc_fd, context.listener_fd, context.dns_fd,
-                           context.terminal_fd}) {
+      for (const int fd : {context.root_fd, context.scratch_fd, context.workspace_fd, context.proc_fd,
+                           context.listener_fd, context.dns_fd, context.terminal_fd}) {
         if (fd >= 0) ::close(fd);
       }
     }

@@ -86,7 +86,8 @@ InsidePaths::Resolved InsidePaths::OfDescriptor(pid_t pid, int fd) const {
   return FromKernelName(ReadLink("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd)));
 }
 
-InsidePaths::Resolved InsidePaths::Resolve(pid_t pid, const std::string& base, const std::string& path, bool follow_last) const {
+InsidePaths::Resolved InsidePaths::Resolve(pid_t pid, const std::string& base, const std::string& path,
+                                           bool follow_last) const {
   const std::string full = path[0] == '/' ? path : base + "/" + path;
   const std::string normal = NormalizePath(full);
   if (const int descriptor = DescriptorNamedBy(normal); descriptor >= 0) return OfDescriptor(pid, descriptor);
@@ -98,7 +99,8 @@ InsidePaths::Resolved InsidePaths::Resolve(pid_t pid, const std::string& base, c
   UniqueFd found(linux_sys::OpenAt2(root_.get(), full.c_str(), how));
   if (found) return FromKernelName(ReadLink("/proc/self/fd/" + std::to_string(found.get())));
 
-  const size_t slash = full.find_last_not_of('/') == std::string::npos ? 0 : full.rfind('/', full.find_last_not_of('/'));
+  const size_t slash =
+      full.find_last_not_of('/') == std::string::npos ? 0 : full.rfind('/', full.find_last_not_of('/'));
   const std::string parent = slash == 0 || slash == std::string::npos ? "/" : full.substr(0, slash);
   how.flags = O_PATH | O_CLOEXEC | O_DIRECTORY;
   UniqueFd directory(linux_sys::OpenAt2(root_.get(), parent.c_str(), how));

@@ -1,5 +1,5 @@
-// Answers, for the record, which file a path of the workload's means. Works on the sandbox's own tree from outside; never
-// opens a file's contents, so a FIFO or a device cannot block or bite.
+// Answers, for the record, which file a path of the workload's means. Works on the sandbox's own tree from outside;
+// never opens a file's contents, so a FIFO or a device cannot block or bite.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +15,13 @@ class InsidePaths {
   explicit InsidePaths(UniqueFd root) : root_(std::move(root)) {}
 
   struct Resolved {
-    std::string path;     // absolute inside; symbolic links resolved as far as they exist
+    std::string path;  // absolute inside; symbolic links resolved as far as they exist
     bool exists = false;
     bool is_file_system = true;  // false for pipes, sockets, memfds and the like
   };
 
-  // `base` is an absolute inside path (the working directory or a directory descriptor's), used when `path` is relative.
+  // `base` is an absolute inside path (the working directory or a directory descriptor's), used when `path` is
+  // relative.
   Resolved Resolve(pid_t pid, const std::string& base, const std::string& path, bool follow_last) const;
   // What descriptor `fd` of process `pid` refers to.
   Resolved OfDescriptor(pid_t pid, int fd) const;

@@ -46,7 +46,8 @@ class InsidePathsTest : public testing::Test {
   // Real paths come back with the stand-in root in front; a sandbox has none.
   std::string Resolve(const std::string& base, const std::string& path, bool follow) {
     const std::string resolved = paths_->Resolve(::getpid(), base, path, follow).path;
-    return resolved.compare(0, root_.string().size(), root_.string()) == 0 ? resolved.substr(root_.string().size()) : resolved;
+    return resolved.compare(0, root_.string().size(), root_.string()) == 0 ? resolved.substr(root_.string().size())
+                                                                           : resolved;
   }
 
   std::filesystem::path root_;

@@ -19,12 +19,13 @@ namespace caisson::sandbox {
 using linux_sys::RawSyscall;
 
 // Runs: keeper, in the supervisor's memory.
-[[gnu::no_sanitize("address"), gnu::no_sanitize("thread"), gnu::no_sanitize("undefined")]]
-int Keeper::Keep(void* argument) {
+[[gnu::no_sanitize("address"), gnu::no_sanitize("thread"), gnu::no_sanitize("undefined")]] int Keeper::Keep(
+    void* argument) {
   const Orders* orders = static_cast<const Orders*>(argument);
   RawSyscall(SYS_setsid);  // a signal to the supervisor's process group or terminal is not for us
   RawSyscall(SYS_prctl, PR_SET_NAME, reinterpret_cast<long>("caisson-keeper"));
-  // Holding the caller's streams would keep whoever reads them waiting for us; holding our own pipe's other end, for ever.
+  // Holding the caller's streams would keep whoever reads them waiting for us; holding our own pipe's other end, for
+  // ever.
   const int low = orders->alive_fd < orders->slot_fd ? orders->alive_fd : orders->slot_fd;
   const int high = orders->alive_fd < orders->slot_fd ? orders->slot_fd : orders->alive_fd;
   RawSyscall(SYS_close_range, 0, low - 1, 0);
@@ -34,15 +35,14 @@ int Keeper::Keep(void* argument) {
   char nothing;
   while (RawSyscall(SYS_read, orders->alive_fd, reinterpret_cast<long>(&nothing), 1) == -EINTR) {
   }
-  const long kill_fd = RawSyscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(orders->kill_path), O_WRONLY | O_CLOEXEC);
+  const long kill_fd =
+      RawSyscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(orders->kill_path), O_WRONLY | O_CLOEXEC);
   if (kill_fd >= 0) RawSyscall(SYS_write, kill_fd, reinterpret_cast<long>("1"), 1);
   for (int group = 0; group < orders->groups; ++group) {
     // A group can be removed once its last process is gone, and nothing else tells us when that is.
     for (int tries = 0; tries < 5000; ++tries) {
       if (RawSyscall(SYS_rmdir, reinterpret_cast<long>(orders->paths[group])) != -EBUSY) break;
-      const struct timespec pause {
-        0, 1'000'000
-      };
+      const struct timespec pause { 0, 1'000'000 };
       RawSyscall(SYS_nanosleep, reinterpret_cast<long>(&pause));
     }
   }
@@ -63,7 +63,8 @@ Result<std::unique_ptr<Keeper>> Keeper::Start(const CgroupHost& host, const Slot
   CAISSON_CHECK(paths.size() <= kMaxGroups);
   for (const std::string& path : paths) {
     const int length = std::snprintf(orders.paths[orders.groups++], sizeof(orders.paths[0]), "%s", path.c_str());
-    if (length < 0 || static_cast<size_t>(length) >= sizeof(orders.paths[0])) return Error::Unsupported("cgroup path too long: " + path);
+    if (length < 0 || static_cast<size_t>(length) >= sizeof(orders.paths[0]))
+      return Error::Unsupported("cgroup path too long: " + path);
   }
   std::snprintf(orders.kill_path, sizeof(orders.kill_path), "%s/cgroup.kill", orders.paths[0]);
 

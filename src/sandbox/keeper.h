@@ -1,10 +1,10 @@
 // The keeper: a process that outlives a killed supervisor just long enough to remove what the kernel does not remove by
-// itself, the cgroups. Everything else of a sandbox (processes, mounts, namespaces) goes with PID 1, which goes with the
-// supervisor.
+// itself, the cgroups. Everything else of a sandbox (processes, mounts, namespaces) goes with PID 1, which goes with
+// the supervisor.
 //
-// While the supervisor lives the keeper waits on a pipe. It holds the slot, so nobody can take the slot's name before the
-// slot's groups are gone. It shares the supervisor's memory, which makes it ten times cheaper to start than a fork, and
-// therefore writes nothing there and calls nothing but the kernel.
+// While the supervisor lives the keeper waits on a pipe. It holds the slot, so nobody can take the slot's name before
+// the slot's groups are gone. It shares the supervisor's memory, which makes it ten times cheaper to start than a fork,
+// and therefore writes nothing there and calls nothing but the kernel.
 #pragma once
 
 #include <sys/types.h>

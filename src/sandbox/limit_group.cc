@@ -89,7 +89,8 @@ Status EnableControllers(const CgroupHost& host) {
     if (words.find(" " + std::string(controller) + " ") != std::string::npos) continue;
     Status status = WriteSmallFile(base.get(), "cgroup.subtree_control", std::string("+") + controller);
     if (!status) {
-      return std::move(status).error().In("cgroup controller " + std::string(controller) + " cannot be enabled in " + host.v2_base);
+      return std::move(status).error().In("cgroup controller " + std::string(controller) + " cannot be enabled in " +
+                                          host.v2_base);
     }
   }
   return {};
@@ -131,13 +132,16 @@ CgroupHost ProbeCgroups() {
     if (MayWrite(host.v2_base) && MayWrite(host.v2_base + "/cgroup.procs")) {
       host.driver = CgroupDriver::kV2;
     } else {
-      host.why_none = "cgroup " + host.v2_base + " is not delegated to this user; run under: systemd-run --user --scope caisson …";
+      host.why_none =
+          "cgroup " + host.v2_base + " is not delegated to this user; run under: systemd-run --user --scope caisson …";
     }
     return host;
   }
   const std::string unified = std::string(kRoot) + "/unified";
   if (!IsFilesystem(unified, CGROUP2_SUPER_MAGIC)) {
-    host.why_none = "no cgroup v2 mount at /sys/fs/cgroup or /sys/fs/cgroup/unified; mount one: mount -t cgroup2 none /sys/fs/cgroup";
+    host.why_none =
+        "no cgroup v2 mount at /sys/fs/cgroup or /sys/fs/cgroup/unified; mount one: mount -t cgroup2 none "
+        "/sys/fs/cgroup";
     return host;
   }
   for (const char* controller : kControllers) {
@@ -147,7 +151,9 @@ CgroupHost ProbeCgroups() {
       return host;
     }
     if (!MayWrite(path)) {
-      host.why_none = "cgroup v1 hierarchies belong to root and cannot be delegated safely; run as root, or on a pure cgroup v2 host";
+      host.why_none =
+          "cgroup v1 hierarchies belong to root and cannot be delegated safely; run as root, or on a pure cgroup v2 "
+          "host";
       return host;
     }
   }
@@ -193,7 +199,8 @@ Status LimitGroup::ApplyHybrid(const Limits& limits) {
 
   CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.limit_in_bytes", std::to_string(limits.memory_bytes)));
   if (::faccessat(memory_dir_.get(), "memory.memsw.limit_in_bytes", F_OK, 0) == 0) {
-    CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.memsw.limit_in_bytes", std::to_string(limits.memory_bytes)));
+    CAISSON_TRY_VOID(
+        WriteSmallFile(memory_dir_.get(), "memory.memsw.limit_in_bytes", std::to_string(limits.memory_bytes)));
   }
   CAISSON_TRY_VOID(WriteSmallFile(pids_dir_.get(), "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
   CAISSON_TRY(memory_tasks_, linux_sys::OpenAt(memory_dir_.get(), "tasks", O_WRONLY));
@@ -251,7 +258,8 @@ std::vector<std::string> LimitGroup::Paths(const CgroupHost& host, int slot) {
   if (host.driver == CgroupDriver::kNone) return paths;
   paths.push_back(host.v2_base + "/" + GroupName(slot));
   if (host.driver == CgroupDriver::kHybrid) {
-    for (const char* controller : kControllers) paths.push_back(host.v1_mount + "/" + controller + "/" + GroupName(slot));
+    for (const char* controller : kControllers)
+      paths.push_back(host.v1_mount + "/" + controller + "/" + GroupName(slot));
   }
   return paths;
 }

@@ -22,9 +22,9 @@ const char* DriverName(CgroupDriver driver);
 // What this machine and user can have, found without changing anything.
 struct CgroupHost {
   CgroupDriver driver = CgroupDriver::kNone;
-  std::string v2_base;     // directory that would hold our group
-  std::string v1_mount;    // hybrid: parent of the memory, pids and cpu hierarchies
-  std::string why_none;    // none: what is missing and how to get it
+  std::string v2_base;   // directory that would hold our group
+  std::string v1_mount;  // hybrid: parent of the memory, pids and cpu hierarchies
+  std::string why_none;  // none: what is missing and how to get it
 };
 CgroupHost ProbeCgroups();
 
@@ -63,6 +63,7 @@ class LimitGroup {
   int pids_event_fd() const { return pids_event_.get(); }
 
   GroupCounters Read() const;
+
  private:
   LimitGroup() = default;
   Status ApplyV2(const Limits& limits);

@@ -38,7 +38,8 @@ int CloneTree(int dir_fd, const char* path, unsigned flags, unsigned attributes)
   struct mount_attr attr {};
   attr.attr_set = attributes;
   attr.propagation = MS_PRIVATE;
-  if (::mount_setattr(tree, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &attr, sizeof(attr)) != 0) return FailClosing(tree);
+  if (::mount_setattr(tree, "", AT_EMPTY_PATH | (flags & AT_RECURSIVE), &attr, sizeof(attr)) != 0)
+    return FailClosing(tree);
   return tree;
 }
 

@@ -1,5 +1,5 @@
-// Small building blocks of the new mount API, for the set-up steps. Runs: child after clone. Each returns a descriptor or
-// 0 on success and -1 with errno set on failure.
+// Small building blocks of the new mount API, for the set-up steps. Runs: child after clone. Each returns a descriptor
+// or 0 on success and -1 with errno set on failure.
 #pragma once
 
 #include <fcntl.h>

@@ -70,7 +70,8 @@ std::optional<Peer> OutsidePeer(const sockaddr_storage& storage, size_t length) 
     const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
     const uint8_t* bytes = in6.sin6_addr.s6_addr;
     if (IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr)) return std::nullopt;
-    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) && (bytes[12] == 127 || (bytes[12] | bytes[13] | bytes[14] | bytes[15]) == 0)) {
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) &&
+        (bytes[12] == 127 || (bytes[12] | bytes[13] | bytes[14] | bytes[15]) == 0)) {
       return std::nullopt;
     }
     ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof(text));
@@ -82,18 +83,20 @@ std::optional<Peer> OutsidePeer(const sockaddr_storage& storage, size_t length) 
 std::optional<Peer> ReadOutsidePeer(pid_t pid, uint64_t address, uint64_t length) {
   sockaddr_storage storage{};
   const size_t size = std::min<size_t>(static_cast<size_t>(static_cast<uint32_t>(length)), sizeof(storage));
-  if (address == 0 || size < sizeof(storage.ss_family) || !ReadMemory(pid, address, &storage, size)) return std::nullopt;
+  if (address == 0 || size < sizeof(storage.ss_family) || !ReadMemory(pid, address, &storage, size))
+    return std::nullopt;
   return OutsidePeer(storage, size);
 }
 
 bool IsHarmlessDevice(const std::string& path) {
-  static constexpr const char* kDevices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
-                                             "/dev/urandom", "/dev/tty", "/dev/ptmx"};
+  static constexpr const char* kDevices[] = {"/dev/null",    "/dev/zero", "/dev/full", "/dev/random",
+                                             "/dev/urandom", "/dev/tty",  "/dev/ptmx"};
   return std::any_of(std::begin(kDevices), std::end(kDevices), [&](const char* device) { return path == device; }) ||
          IsBelow(path, "/dev/pts");
 }
 
-// Files of /proc/PID that programs write to tune themselves. Refused all the same (/proc is read-only), but nobody's harm.
+// Files of /proc/PID that programs write to tune themselves. Refused all the same (/proc is read-only), but nobody's
+// harm.
 bool IsSelfTuning(const std::string& path) {
   if (!IsBelow(path, "/proc")) return false;
   const std::string name = path.substr(path.rfind('/') + 1);
@@ -103,7 +106,8 @@ bool IsSelfTuning(const std::string& path) {
 }  // namespace
 
 pid_t InsidePid(pid_t pid) {
-  const Result<std::string> status = linux_sys::ReadSmallFile(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str(), 8192);
+  const Result<std::string> status =
+      linux_sys::ReadSmallFile(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str(), 8192);
   if (!status) return 0;
   const size_t line = status->find("\nNSpid:");
   if (line == std::string::npos) return 0;
@@ -164,8 +168,9 @@ Violation Observer::Describe(const struct seccomp_notif& notification, const Not
   std::string arguments;
   for (const uint64_t argument : notification.data.args) arguments += (arguments.empty() ? "" : " ") + Hex(argument);
   violation.evidence.emplace_back("arguments", arguments);
-  violation.evidence.emplace_back("answer", rule.disposition == Disposition::kKill ? std::string("killed")
-                                                                                   : std::string(::strerrorname_np(rule.errno_value)));
+  violation.evidence.emplace_back("answer", rule.disposition == Disposition::kKill
+                                                ? std::string("killed")
+                                                : std::string(::strerrorname_np(rule.errno_value)));
   return violation;
 }
 
@@ -218,7 +223,8 @@ std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notifi
   }
   Violation violation;
   violation.confidence = Confidence::kObserved;
-  if (notification.data.nr == SYS_fallocate && static_cast<int64_t>(args[2]) + static_cast<int64_t>(args[3]) > options_.scratch_bytes) {
+  if (notification.data.nr == SYS_fallocate &&
+      static_cast<int64_t>(args[2]) + static_cast<int64_t>(args[3]) > options_.scratch_bytes) {
     violation.reason = "scratch_limit";
     violation.confidence = Confidence::kProven;  // the size is in the registers
     violation.limit = options_.scratch_bytes;
@@ -233,7 +239,8 @@ std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notifi
   return violation;
 }
 
-std::optional<Violation> Observer::JudgeAddress(const struct seccomp_notif& notification, const AddressCall& call) const {
+std::optional<Violation> Observer::JudgeAddress(const struct seccomp_notif& notification,
+                                                const AddressCall& call) const {
   const pid_t pid = static_cast<pid_t>(notification.pid);
   const auto& args = notification.data.args;
   std::optional<Peer> peer;
@@ -241,7 +248,8 @@ std::optional<Violation> Observer::JudgeAddress(const struct seccomp_notif& noti
     peer = ReadOutsidePeer(pid, args[call.address], args[call.length]);
   } else {
     // The kernel takes at most 1024 messages; each is looked at until one names an outside peer.
-    const uint64_t count = call.where == AddressAt::kMessage ? 1 : std::min<uint64_t>(static_cast<uint32_t>(args[call.length]), 1024);
+    const uint64_t count =
+        call.where == AddressAt::kMessage ? 1 : std::min<uint64_t>(static_cast<uint32_t>(args[call.length]), 1024);
     const size_t stride = call.where == AddressAt::kMessage ? sizeof(struct msghdr) : sizeof(struct mmsghdr);
     for (uint64_t i = 0; i < count && !peer; ++i) {
       struct msghdr message {};

@@ -1,8 +1,8 @@
 // Reads the filter's notifications: what the workload attempted, for the record.
 //
-// SECURITY: observation never decides. A forbidden call is answered from its number and registers alone. An observed call
-// is always continued, whatever its memory said, because the kernel's own walls (read-only mounts, an empty network
-// namespace, Landlock) are what refuse; there is no answer here that a race could turn into a permission.
+// SECURITY: observation never decides. A forbidden call is answered from its number and registers alone. An observed
+// call is always continued, whatever its memory said, because the kernel's own walls (read-only mounts, an empty
+// network namespace, Landlock) are what refuse; there is no answer here that a race could turn into a permission.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ namespace {
 constexpr int kSetupTimeoutMs = 30'000;
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-constexpr uint64_t kAllNamespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-                                    CLONE_NEWCGROUP | CLONE_NEWTIME;
+constexpr uint64_t kAllNamespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC |
+                                    CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWTIME;
 
 bool StartedByRoot() { return ::geteuid() == 0; }
 
@@ -39,7 +39,8 @@ bool SettingIs(const char* path, int64_t value) {
 // The usual reasons a machine refuses user namespaces, and the setting that changes it.
 std::string UserNamespaceAdvice() {
   if (SettingIs("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1)) {
-    return "; AppArmor restricts user namespaces here: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run as root";
+    return "; AppArmor restricts user namespaces here: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or "
+           "run as root";
   }
   if (SettingIs("/proc/sys/kernel/unprivileged_userns_clone", 0)) {
     return "; user namespaces are off for ordinary users: sysctl -w kernel.unprivileged_userns_clone=1, or run as root";
@@ -120,7 +121,9 @@ Status Sandbox::PrepareIdentity() {
   isolation_.landlock_abi = context_.landlock_abi = linux_sys::LandlockAbi();
   if (context_.landlock_abi == 0) {
     if (!spec_.allow_no_landlock) {
-      return Error::Unsupported("wall landlock: this kernel has no Landlock; boot with lsm=landlock,… or use a profile whose allow_degraded lists landlock");
+      return Error::Unsupported(
+          "wall landlock: this kernel has no Landlock; boot with lsm=landlock,… or use a profile whose allow_degraded "
+          "lists landlock");
     }
     isolation_.degraded.push_back("landlock: not in this kernel");
   }
@@ -128,10 +131,12 @@ Status Sandbox::PrepareIdentity() {
   isolation_.cgroup_driver = cgroup_host_.driver;
   if (cgroup_host_.driver == CgroupDriver::kNone) {
     if (!spec_.allow_watched_limits) {
-      return Error::Unsupported("wall cgroup: " + cgroup_host_.why_none + "; or use a profile whose allow_degraded lists cgroup");
+      return Error::Unsupported("wall cgroup: " + cgroup_host_.why_none +
+                                "; or use a profile whose allow_degraded lists cgroup");
     }
     context_.limit_processes_by_rlimit = true;
-    isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" + cgroup_host_.why_none + ")");
+    isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" + cgroup_host_.why_none +
+                                  ")");
   }
   context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
   isolation_.host_uid = ::geteuid();
@@ -166,7 +171,8 @@ Status Sandbox::PrepareMounts() {
 
 Status Sandbox::PrepareStreams() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Error::System(errno, "make the control socket");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return Error::System(errno, "make the control socket");
   control_ = UniqueFd(ends[0]);
   child_fds_.emplace_back(ends[1]);
   context_.control_fd = ends[1];
@@ -183,7 +189,8 @@ Status Sandbox::PrepareStreams() {
     SetNonblocking(stdin_pipes_.back().get());
   }
   if (terminal) return {};
-  for (const auto& [number, pipe_end] : {std::pair{&context_.stdout_fd, &stdout_pipe_}, std::pair{&context_.stderr_fd, &stderr_pipe_}}) {
+  for (const auto& [number, pipe_end] :
+       {std::pair{&context_.stdout_fd, &stdout_pipe_}, std::pair{&context_.stderr_fd, &stderr_pipe_}}) {
     CAISSON_TRY(auto pipe, MakePipe());
     SetNonblocking(pipe.first.get());
     *pipe_end = std::move(pipe.first);
@@ -264,7 +271,8 @@ Status Sandbox::WriteIdMaps() {
   CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "uid_map", uid_map));
   CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "gid_map", gid_map));
   const Order order{Order::kIdMapsWritten, 0, 0};
-  if (::send(control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order)) return Error::System(errno, "tell PID 1 to go on");
+  if (::send(control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
+    return Error::System(errno, "tell PID 1 to go on");
   return {};
 }
 
@@ -300,7 +308,8 @@ void Sandbox::ReclaimStale() const {
   if (!group_) return;
   for (const int number : LimitGroup::ListSlots(cgroup_host_)) {
     if (number == slot_->number()) continue;
-    if (Result<Slot> stale = Slot::AcquireNumber(Slot::DefaultDirectory(), number)) LimitGroup::Reclaim(cgroup_host_, number);
+    if (Result<Slot> stale = Slot::AcquireNumber(Slot::DefaultDirectory(), number))
+      LimitGroup::Reclaim(cgroup_host_, number);
   }
 }
 
@@ -310,7 +319,9 @@ Error Sandbox::ExplainFailedStep(int step, int error) const {
   explained.kind = ErrorKind::kUnsupported;
   if (error == EPERM || error == EACCES) explained.message += UserNamespaceAdvice();
   if (error == EPERM && std::strcmp(failed.name, "proc") == 0) {
-    explained.message += "; /proc is partly covered here, as in an unprivileged container: run outside it, or with --security-opt systempaths=unconfined";
+    explained.message +=
+        "; /proc is partly covered here, as in an unprivileged container: run outside it, or with --security-opt "
+        "systempaths=unconfined";
   }
   if (error == ESTALE) explained.message += "; a mount source was replaced between being judged and being mounted";
   if (error == ENOSYS) explained.message += "; Linux 5.14 or newer is needed";
@@ -327,7 +338,8 @@ Status Sandbox::AwaitReady() {
   if (ready <= 0) return Error::System(ETIMEDOUT, "set up the sandbox");
   Report report{};
   const ssize_t size = ::read(control_.get(), &report, sizeof(report));
-  if (size != sizeof(report)) return Error::System(size < 0 ? errno : ECHILD, "PID 1 of the sandbox ended while setting up");
+  if (size != sizeof(report))
+    return Error::System(size < 0 ? errno : ECHILD, "PID 1 of the sandbox ended while setting up");
   if (report.kind == Report::kStepFailed) return ExplainFailedStep(report.step, report.error);
 
   UniqueFd root, proc, listener;

@@ -1,7 +1,7 @@
 // Sandbox: one isolated place, built from a Spec, in which its commands run one after the other.
 //
-// Create builds every wall or fails naming the one it could not build; the workload never runs behind fewer. Run supervises
-// one command until nothing of it is left. The destructor kills, waits and removes everything.
+// Create builds every wall or fails naming the one it could not build; the workload never runs behind fewer. Run
+// supervises one command until nothing of it is left. The destructor kills, waits and removes everything.
 //
 // Runs: supervisor. One thread: the parent-death signal is tied to the thread that called Create.
 #pragma once
@@ -31,16 +31,16 @@ struct Isolation {
   std::string seccomp_sha256;
   int landlock_abi = 0;
   CgroupDriver cgroup_driver = CgroupDriver::kNone;
-  uid_t host_uid = 0;               // what the inside user is outside
-  bool own_id_range = false;        // false: rootless, the caller's own user
+  uid_t host_uid = 0;                 // what the inside user is outside
+  bool own_id_range = false;          // false: rootless, the caller's own user
   std::vector<std::string> degraded;  // what the profile accepted losing, each with its reason
 };
 
 struct RunOptions {
   int64_t timeout_ms = 0;
   std::string timeout_name = "command_timeout_ms";  // the limit that timeout stands for
-  bool last = true;          // no command follows
-  int signal_fd = -1;        // a signalfd: its signals are passed on, and after the grace the sandbox is killed
+  bool last = true;                                 // no command follows
+  int signal_fd = -1;  // a signalfd: its signals are passed on, and after the grace the sandbox is killed
   int64_t signal_grace_ms = 0;
   std::function<void(const Violation&)> on_violation;
 };
@@ -84,15 +84,15 @@ class Sandbox {
   SetupContext context_;
   CgroupHost cgroup_host_;
   std::unique_ptr<Slot> slot_;
-  std::unique_ptr<Keeper> keeper_;     // declared before group_: dismissed after the group is gone
+  std::unique_ptr<Keeper> keeper_;  // declared before group_: dismissed after the group is gone
   std::unique_ptr<LimitGroup> group_;
   std::vector<UniqueFd> child_fds_;    // ends that belong to PID 1; closed here once it has them
   std::vector<UniqueFd> stdin_pipes_;  // write ends, one per command; invalid for none
   UniqueFd stdout_pipe_, stderr_pipe_, control_, pidfd_;
   UniqueFd scratch_, workspace_, dns_, terminal_;
   std::unique_ptr<Observer> observer_;
-  std::unique_ptr<TreeMeter> meter_;   // only where nothing else counts
-  pid_t pid_ = -1;                     // PID 1's number outside
+  std::unique_ptr<TreeMeter> meter_;  // only where nothing else counts
+  pid_t pid_ = -1;                    // PID 1's number outside
 };
 
 }  // namespace caisson::sandbox

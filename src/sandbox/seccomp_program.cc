@@ -24,9 +24,8 @@ int32_t RuleNumber(const seccomp_data& data) {
 }
 
 bool Matches(const NotifyRule& rule, const seccomp_data& data) {
-  return std::all_of(rule.tests, rule.tests + rule.test_count, [&data](const ArgumentTest& test) {
-    return (data.args[test.index] & test.mask) == test.value;
-  });
+  return std::all_of(rule.tests, rule.tests + rule.test_count,
+                     [&data](const ArgumentTest& test) { return (data.args[test.index] & test.mask) == test.value; });
 }
 
 }  // namespace

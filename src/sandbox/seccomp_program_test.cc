@@ -37,8 +37,8 @@ using nlohmann::json;
 using Arguments = std::array<uint64_t, 6>;
 
 constexpr uint32_t kX32Bit = 0x40000000;
-constexpr uint32_t kForeignArchitectures[] = {AUDIT_ARCH_I386, AUDIT_ARCH_AARCH64, 0, 0xffffffff,
-                                              AUDIT_ARCH_X86_64 ^ 1, AUDIT_ARCH_X86_64 & 0xffff};
+constexpr uint32_t kForeignArchitectures[] = {AUDIT_ARCH_I386, AUDIT_ARCH_AARCH64,    0,
+                                              0xffffffff,      AUDIT_ARCH_X86_64 ^ 1, AUDIT_ARCH_X86_64 & 0xffff};
 constexpr uint64_t kHighBit = uint64_t{1} << 32;
 
 constexpr uint32_t kAllow = SECCOMP_RET_ALLOW;
@@ -139,8 +139,7 @@ class Oracle {
 
 class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
  protected:
-  SeccompProgramTest()
-      : program_(*FindSeccompProgram(GetParam())), evaluator_(program_.filter), oracle_(GetParam()) {}
+  SeccompProgramTest() : program_(*FindSeccompProgram(GetParam())), evaluator_(program_.filter), oracle_(GetParam()) {}
 
   uint32_t Ask(long number, const Arguments& arguments = {}) {
     return evaluator_.Run(MakeCall(static_cast<uint32_t>(number), arguments)).value_or(0);
@@ -271,12 +270,13 @@ TEST_P(SeccompProgramTest, SortsItsRules) {
 }
 
 TEST_P(SeccompProgramTest, AllowsHotCallsWhateverTheArguments) {
-  for (const long number : {SYS_read, SYS_write, SYS_close, SYS_fstat, SYS_newfstatat, SYS_lseek, SYS_munmap, SYS_brk,
-                            SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev,
-                            SYS_access, SYS_pipe2, SYS_sched_yield, SYS_madvise, SYS_dup2, SYS_nanosleep, SYS_getpid,
-                            SYS_recvfrom, SYS_recvmsg, SYS_execve, SYS_exit, SYS_exit_group, SYS_wait4, SYS_fcntl,
-                            SYS_getcwd, SYS_readlink, SYS_gettid, SYS_getdents64, SYS_epoll_wait, SYS_epoll_ctl,
-                            SYS_poll, SYS_ppoll, SYS_statx, SYS_clock_gettime, SYS_getrandom, SYS_rseq, SYS_vfork}) {
+  for (const long number :
+       {SYS_read,     SYS_write,        SYS_close,          SYS_fstat,      SYS_newfstatat, SYS_lseek,     SYS_munmap,
+        SYS_brk,      SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_pread64,    SYS_pwrite64,   SYS_readv,     SYS_writev,
+        SYS_access,   SYS_pipe2,        SYS_sched_yield,    SYS_madvise,    SYS_dup2,       SYS_nanosleep, SYS_getpid,
+        SYS_recvfrom, SYS_recvmsg,      SYS_execve,         SYS_exit,       SYS_exit_group, SYS_wait4,     SYS_fcntl,
+        SYS_getcwd,   SYS_readlink,     SYS_gettid,         SYS_getdents64, SYS_epoll_wait, SYS_epoll_ctl, SYS_poll,
+        SYS_ppoll,    SYS_statx,        SYS_clock_gettime,  SYS_getrandom,  SYS_rseq,       SYS_vfork}) {
     for (const uint64_t fill : {uint64_t{0}, uint64_t{0xffffffff}, ~uint64_t{0}, uint64_t{0x5555555555555555}}) {
       EXPECT_EQ(Ask(number, {fill, fill, fill, fill, fill, fill}), kAllow) << SyscallName(static_cast<int>(number));
     }

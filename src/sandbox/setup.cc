@@ -4,8 +4,9 @@ namespace caisson::sandbox {
 
 namespace {
 
-// Order matters and is argued per line. Mounts need capabilities, so they come before the drop; the filter forbids mount
-// and prctl calls, so it comes last; no_new_privs is what lets an unprivileged process install Landlock and seccomp.
+// Order matters and is argued per line. Mounts need capabilities, so they come before the drop; the filter forbids
+// mount and prctl calls, so it comes last; no_new_privs is what lets an unprivileged process install Landlock and
+// seccomp.
 constexpr SetupStep kSteps[] = {
     {"descriptors", steps::CloseForeignDescriptors, "what the supervisor had open is not ours, pipe ends least of all"},
     {"id_maps", steps::AwaitIdMaps, "until the supervisor has written them, every file we made would belong to nobody"},
@@ -20,10 +21,13 @@ constexpr SetupStep kSteps[] = {
     {"workspace", steps::MountWorkspace, "the source under test"},
     {"mounts", steps::MountExtras, "what policy granted besides, by the descriptors it judged"},
     {"pivot", steps::PivotIntoRoot, "after this the host's tree has no name here"},
-    {"loopback", steps::RaiseLoopback, "the only interface; the name-lookup socket exists so that look-ups are seen and refused at once"},
+    {"loopback", steps::RaiseLoopback,
+     "the only interface; the name-lookup socket exists so that look-ups are seen and refused at once"},
     {"hostname", steps::NameHost, "the host's name is not the workload's business"},
-    {"cgroup", steps::JoinCgroups, "the supervisor made it meanwhile; limits hold before the first foreign byte is read"},
-    {"cgroup_namespace", steps::HideCgroupPath, "a second cgroup namespace, rooted where we are now, hides the host's path"},
+    {"cgroup", steps::JoinCgroups,
+     "the supervisor made it meanwhile; limits hold before the first foreign byte is read"},
+    {"cgroup_namespace", steps::HideCgroupPath,
+     "a second cgroup namespace, rooted where we are now, hides the host's path"},
     {"resource_limits", steps::SetResourceLimits, "per-process caps under the cgroup's"},
     {"no_new_privs", steps::ForbidNewPrivileges, "set-user-id and file capabilities give nothing from here on"},
     {"landlock", steps::RestrictPaths, "second wall behind the read-only mounts"},

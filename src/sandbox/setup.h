@@ -21,18 +21,19 @@ inline constexpr gid_t kInsideGid = 1000;
 // Prepared by the supervisor before clone; the child has its own copy of all of it.
 struct SetupContext {
   const Spec* spec = nullptr;
-  bool may_drop_groups = false;  // started by root: the id map allows setgroups
+  bool may_drop_groups = false;            // started by root: the id map allows setgroups
   bool limit_processes_by_rlimit = false;  // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
   int landlock_abi = 0;
-  cpu_set_t cpus{};        // the CPUs the workload may see: as many as its quota pays for
+  cpu_set_t cpus{};  // the CPUs the workload may see: as many as its quota pays for
   bool restrict_cpus = false;
   int control_fd = -1;
-  std::vector<int> kept_fds;  // sorted: every descriptor above 2 the child needs; the rest is closed first
-  int stdin_null_fd = -1;              // /dev/null for commands without input; opened by the child inside the sandbox
-  std::vector<int> stdin_fds;          // one per command, -1 for none
+  std::vector<int> kept_fds;   // sorted: every descriptor above 2 the child needs; the rest is closed first
+  int stdin_null_fd = -1;      // /dev/null for commands without input; opened by the child inside the sandbox
+  std::vector<int> stdin_fds;  // one per command, -1 for none
   int stdout_fd = -1;
   int stderr_fd = -1;
-  // Detached mounts made by a privileged supervisor; -1 means "reopen by path and compare". Workspace first, then mounts.
+  // Detached mounts made by a privileged supervisor; -1 means "reopen by path and compare". Workspace first, then
+  // mounts.
   std::vector<int> mount_fds;
   std::vector<std::vector<const char*>> argv_pointers;  // one per command, null-terminated
   std::vector<std::vector<const char*>> env_pointers;
@@ -46,7 +47,7 @@ struct SetupContext {
   int proc_fd = -1;
   int listener_fd = -1;
   int dns_fd = -1;
-  int terminal_fd = -1;     // master side
+  int terminal_fd = -1;  // master side
   int terminal_slave_fd = -1;
   // Between mount steps only.
   int scratch_fs_fd = -1;

@@ -84,7 +84,8 @@ int SynthesizeEtc(SetupContext& context) {
       "user:x:1000:1000:user:/scratch:/bin/sh\n"
       "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n";
   static constexpr char kGroup[] = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n";
-  static constexpr char kNsswitch[] = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+  static constexpr char kNsswitch[] =
+      "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
   // Nobody answers but the supervisor, and it answers at once.
   static constexpr char kResolv[] = "nameserver 127.0.0.53\noptions timeout:1 attempts:1\n";
   struct File {
@@ -94,13 +95,16 @@ int SynthesizeEtc(SetupContext& context) {
   };
   char hosts[256];
   const char* hostname = context.spec->hostname.c_str();
-  const int hosts_size = ::snprintf(hosts, sizeof(hosts), "127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 %s\n",
-                                    hostname);
+  const int hosts_size =
+      ::snprintf(hosts, sizeof(hosts), "127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 %s\n", hostname);
   if (hosts_size < 0 || static_cast<size_t>(hosts_size) >= sizeof(hosts)) return ENAMETOOLONG;
   const File files[] = {
-      {"etc/passwd", kPasswd, sizeof(kPasswd) - 1},       {"etc/group", kGroup, sizeof(kGroup) - 1},
-      {"etc/nsswitch.conf", kNsswitch, sizeof(kNsswitch) - 1}, {"etc/resolv.conf", kResolv, sizeof(kResolv) - 1},
-      {"etc/hosts", hosts, static_cast<size_t>(hosts_size)},   {"etc/hostname", hostname, ::strlen(hostname)},
+      {"etc/passwd", kPasswd, sizeof(kPasswd) - 1},
+      {"etc/group", kGroup, sizeof(kGroup) - 1},
+      {"etc/nsswitch.conf", kNsswitch, sizeof(kNsswitch) - 1},
+      {"etc/resolv.conf", kResolv, sizeof(kResolv) - 1},
+      {"etc/hosts", hosts, static_cast<size_t>(hosts_size)},
+      {"etc/hostname", hostname, ::strlen(hostname)},
   };
   for (const File& file : files) {
     if (WriteFileAt(context.root_fd, file.path, file.text, file.size, 0644) != 0) return errno;
@@ -118,14 +122,16 @@ int MountScratch(SetupContext& context) {
   const int fs = NewFilesystem("tmpfs", {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}},
                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
   if (fs < 0) return errno;
-  if (::mkdirat(fs, "home", 0755) != 0 || ::mkdirat(fs, "tmp", 0755) != 0 || ::mkdirat(fs, "shm", 0755) != 0) return errno;
+  if (::mkdirat(fs, "home", 0755) != 0 || ::mkdirat(fs, "tmp", 0755) != 0 || ::mkdirat(fs, "shm", 0755) != 0)
+    return errno;
   if (::fchmodat(fs, "tmp", 01777, 0) != 0 || ::fchmodat(fs, "shm", 01777, 0) != 0) return errno;
   if (::mkdirat(context.root_fd, "dev/shm", 0755) != 0) return errno;
   // One file system under one cap, seen in three places. The whole of it is attached first because only attached mounts
   // can be cloned; /scratch then covers it.
   if (::move_mount(fs, "", context.root_fd, "scratch", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
   context.scratch_fs_fd = fs;
-  for (const auto& [part, target] : {std::pair{"tmp", "tmp"}, std::pair{"shm", "dev/shm"}, std::pair{"home", "scratch"}}) {
+  for (const auto& [part, target] :
+       {std::pair{"tmp", "tmp"}, std::pair{"shm", "dev/shm"}, std::pair{"home", "scratch"}}) {
     if (AttachAndClose(CloneTree(fs, part, 0, 0), context.root_fd, target) != 0) {
       return errno;
     }
@@ -142,14 +148,16 @@ int MountDevices(SetupContext& context) {
     const int tree = CloneTree(AT_FDCWD, path, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     if (AttachAndClose(tree, context.root_fd, path + 1) != 0) return errno;
   }
-  for (const auto& [target, link] : {std::pair{"/proc/self/fd", "dev/fd"}, std::pair{"/proc/self/fd/0", "dev/stdin"},
-                                     std::pair{"/proc/self/fd/1", "dev/stdout"}, std::pair{"/proc/self/fd/2", "dev/stderr"}}) {
+  for (const auto& [target, link] :
+       {std::pair{"/proc/self/fd", "dev/fd"}, std::pair{"/proc/self/fd/0", "dev/stdin"},
+        std::pair{"/proc/self/fd/1", "dev/stdout"}, std::pair{"/proc/self/fd/2", "dev/stderr"}}) {
     if (::symlinkat(target, context.root_fd, link) != 0) return errno;
   }
   if (!terminal) return 0;
   // A devpts of its own: terminals inside are not the host's, and the master end leaves only through us.
   if (::mkdirat(context.root_fd, "dev/pts", 0755) != 0) return errno;
-  const int pts = NewFilesystem("devpts", {{"ptmxmode", "0666"}, {"mode", "0620"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  const int pts =
+      NewFilesystem("devpts", {{"ptmxmode", "0666"}, {"mode", "0620"}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
   if (AttachAndClose(pts, context.root_fd, "dev/pts") != 0) return errno;
   if (::symlinkat("pts/ptmx", context.root_fd, "dev/ptmx") != 0) return errno;
   context.terminal_fd = ::openat(context.root_fd, "dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);

@@ -46,7 +46,9 @@ int Limit(__rlimit_resource_t resource, rlim_t soft, rlim_t hard) {
   // Never raise: the caller's own limits may be lower, and raising a hard limit needs a privilege of the host.
   struct rlimit current {};
   if (::getrlimit(resource, &current) != 0) return errno;
-  const struct rlimit wanted { soft < current.rlim_max ? soft : current.rlim_max, hard < current.rlim_max ? hard : current.rlim_max };
+  const struct rlimit wanted {
+    soft < current.rlim_max ? soft : current.rlim_max, hard < current.rlim_max ? hard : current.rlim_max
+  };
   return ::setrlimit(resource, &wanted) == 0 ? 0 : errno;
 }
 
@@ -94,7 +96,8 @@ int JoinCgroups(SetupContext& context) {
   message.msg_controllen = sizeof(rights);
   const ssize_t size = ::recvmsg(context.control_fd, &message, MSG_CMSG_CLOEXEC);
   if (size < 0) return errno;
-  if (size != sizeof(order) || order.kind != Order::kJoinCgroups || (message.msg_flags & MSG_CTRUNC) != 0) return ECONNABORTED;
+  if (size != sizeof(order) || order.kind != Order::kJoinCgroups || (message.msg_flags & MSG_CTRUNC) != 0)
+    return ECONNABORTED;
   const struct cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr) return 0;  // v2: cloned into it; none: nothing to join
   int fds[kMaxTaskFds];
@@ -181,9 +184,10 @@ int RestrictPaths(SetupContext& context) {
   if (ruleset < 0) return errno;
 
   const uint64_t read = linux_abi::kLandlockFsExecute | linux_abi::kLandlockFsReadFile | linux_abi::kLandlockFsReadDir;
-  const uint64_t write = all & ~(linux_abi::kLandlockFsMakeChar | linux_abi::kLandlockFsMakeBlock | linux_abi::kLandlockFsIoctlDev);
-  const uint64_t device = all & (read | linux_abi::kLandlockFsWriteFile | linux_abi::kLandlockFsTruncate |
-                                 linux_abi::kLandlockFsIoctlDev);
+  const uint64_t write =
+      all & ~(linux_abi::kLandlockFsMakeChar | linux_abi::kLandlockFsMakeBlock | linux_abi::kLandlockFsIoctlDev);
+  const uint64_t device =
+      all & (read | linux_abi::kLandlockFsWriteFile | linux_abi::kLandlockFsTruncate | linux_abi::kLandlockFsIoctlDev);
   int error = AllowBeneath(ruleset, "/", read);
   if (error == 0) error = AllowBeneath(ruleset, "/dev", device);
   for (const char* path : {"/scratch", "/tmp", "/dev/shm"}) {

@@ -18,16 +18,17 @@ namespace {
 
 constexpr unsigned kWritableTree = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
-// SECURITY: a descriptor of the supervisor's mount namespace cannot be mounted in ours, so an unprivileged run opens the
-// path a second time. What was opened is compared with what policy judged, and what was compared is what gets mounted:
-// swapping the path in between makes the comparison fail, never the judgement.
+// SECURITY: a descriptor of the supervisor's mount namespace cannot be mounted in ours, so an unprivileged run opens
+// the path a second time. What was opened is compared with what policy judged, and what was compared is what gets
+// mounted: swapping the path in between makes the comparison fail, never the judgement.
 int ReopenJudged(const Mount& mount, unsigned attributes) {
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
   how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
   const int fd = linux_sys::OpenAt2(AT_FDCWD, mount.source_path.c_str(), how);
   if (fd < 0) return -1;
-  struct stat judged {}, opened {};
+  struct stat judged {
+  }, opened{};
   if (::fstat(mount.source.get(), &judged) != 0 || ::fstat(fd, &opened) != 0) return -1;
   if (judged.st_dev != opened.st_dev || judged.st_ino != opened.st_ino) {
     errno = ESTALE;
@@ -45,11 +46,13 @@ int MountOverlay(SetupContext& context, int lower_tree, int index, const char* t
   char upper[32], work[32], lower_path[64], upper_path[64], work_path[64];
   ::snprintf(upper, sizeof(upper), "upper%d", index);
   ::snprintf(work, sizeof(work), "work%d", index);
-  if (::mkdirat(context.scratch_fs_fd, upper, 0755) != 0 || ::mkdirat(context.scratch_fs_fd, work, 0755) != 0) return -1;
+  if (::mkdirat(context.scratch_fs_fd, upper, 0755) != 0 || ::mkdirat(context.scratch_fs_fd, work, 0755) != 0)
+    return -1;
   const int upper_fd = ::openat(context.scratch_fs_fd, upper, O_PATH | O_DIRECTORY | O_CLOEXEC);
   const int work_fd = ::openat(context.scratch_fs_fd, work, O_PATH | O_DIRECTORY | O_CLOEXEC);
   // Overlay wants its layers attached; the lower one goes where the overlay will cover it.
-  if (upper_fd < 0 || work_fd < 0 || ::move_mount(lower_tree, "", context.root_fd, target, MOVE_MOUNT_F_EMPTY_PATH) != 0) {
+  if (upper_fd < 0 || work_fd < 0 ||
+      ::move_mount(lower_tree, "", context.root_fd, target, MOVE_MOUNT_F_EMPTY_PATH) != 0) {
     return -1;
   }
   ::snprintf(lower_path, sizeof(lower_path), "/proc/self/fd/%d", lower_tree);
@@ -106,8 +109,9 @@ int WriteWorkspaceFiles(int directory, const std::vector<WorkspaceFile>& files) 
       parent[slash] = '\0';
       if (MakeDirectories(directory, parent, 0755) != 0) return errno;
     }
-    const int result = file.symlink ? ::symlinkat(file.bytes.c_str(), directory, file.path.c_str())
-                                    : WriteFileAt(directory, file.path.c_str(), file.bytes.data(), file.bytes.size(), file.mode);
+    const int result = file.symlink
+                           ? ::symlinkat(file.bytes.c_str(), directory, file.path.c_str())
+                           : WriteFileAt(directory, file.path.c_str(), file.bytes.data(), file.bytes.size(), file.mode);
     if (result != 0) return errno;
   }
   return 0;

@@ -21,7 +21,8 @@ Result<UniqueFd> OpenLockFile(const std::string& directory) {
   if (::fstat(dir.get(), &info) != 0) return Error::System(errno, "stat " + directory);
   // SECURITY: in a shared directory anybody may have made this name first; locks in a stranger's file prove nothing.
   if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
-    return Error::Denied(directory + " belongs to somebody else or is writable by others; remove it or set XDG_RUNTIME_DIR");
+    return Error::Denied(directory +
+                         " belongs to somebody else or is writable by others; remove it or set XDG_RUNTIME_DIR");
   }
   UniqueFd fd(::openat(dir.get(), "slots", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return Error::System(errno, "open " + directory + "/slots");
@@ -52,7 +53,8 @@ Result<Slot> Slot::Acquire(const std::string& directory) {
   for (int number = 0; number < kSlots; ++number) {
     if (TryLock(fd.get(), number)) return Slot(std::move(fd), number);
   }
-  return Error::Unsupported("all " + std::to_string(kSlots) + " sandbox slots of this machine are in use; wait for some to end");
+  return Error::Unsupported("all " + std::to_string(kSlots) +
+                            " sandbox slots of this machine are in use; wait for some to end");
 }
 
 Result<Slot> Slot::AcquireNumber(const std::string& directory, int number) {

@@ -1,5 +1,5 @@
-// A slot: the number that makes one live sandbox different from every other on the machine. Its cgroups are named after it
-// and, when root starts the sandbox, its host uid and gid range is computed from it.
+// A slot: the number that makes one live sandbox different from every other on the machine. Its cgroups are named after
+// it and, when root starts the sandbox, its host uid and gid range is computed from it.
 //
 // A slot is a byte of a lock file, held with an open-file-description lock: it is freed by the kernel when the last
 // process that holds it is gone, however it went. Whoever holds a slot owns everything named after it, so what a killed

@@ -46,8 +46,8 @@ struct Limits {
 
 struct Command {
   std::vector<std::string> argv;
-  std::vector<std::string> env;  // KEY=value, complete: nothing is inherited
-  std::string cwd;               // absolute, inside
+  std::vector<std::string> env;            // KEY=value, complete: nothing is inherited
+  std::string cwd;                         // absolute, inside
   std::optional<std::string> stdin_bytes;  // absent: /dev/null, unless stdio passes through
 };
 
@@ -62,8 +62,8 @@ struct Spec {
   std::optional<Mount> workspace;              // target is /workspace
   bool workspace_files_writable = false;
   std::vector<Mount> mounts;
-  std::vector<std::string> etc_paths;      // host files below /etc shown read-only, where they exist
-  std::vector<std::string> masked_files;   // relative to /proc
+  std::vector<std::string> etc_paths;     // host files below /etc shown read-only, where they exist
+  std::vector<std::string> masked_files;  // relative to /proc
   std::vector<std::string> masked_directories;
   bool proc_pids_only = false;  // mount /proc with subset=pid
   std::string hostname = "caisson";

@@ -27,8 +27,11 @@ bool IsWritable(int fd, int timeout_ms) {
 }  // namespace
 
 Streams::Streams(linux_sys::EventLoop& loop, const Ends& ends, int64_t budget)
-    : loop_(loop), ends_(ends), budget_(static_cast<uint64_t>(budget)),
-      output_(ends.terminal >= 0 ? ends.terminal : ends.stdout_pipe, ends.stdio == Stdio::kCapture ? -1 : STDOUT_FILENO, budget_),
+    : loop_(loop),
+      ends_(ends),
+      budget_(static_cast<uint64_t>(budget)),
+      output_(ends.terminal >= 0 ? ends.terminal : ends.stdout_pipe, ends.stdio == Stdio::kCapture ? -1 : STDOUT_FILENO,
+              budget_),
       error_(ends.terminal >= 0 ? -1 : ends.stderr_pipe, ends.stdio == Stdio::kCapture ? -1 : STDERR_FILENO, budget_) {}
 
 void Streams::Start() {
@@ -76,7 +79,8 @@ void Streams::Write(Flow& flow, bool may_wait) {
   size_t written = 0;
   while (written < flow.pending.size()) {
     if (!IsWritable(flow.sink, may_wait ? 5000 : 0)) break;
-    const ssize_t size = ::write(flow.sink, flow.pending.data() + written, std::min(kSafeWrite, flow.pending.size() - written));
+    const ssize_t size =
+        ::write(flow.sink, flow.pending.data() + written, std::min(kSafeWrite, flow.pending.size() - written));
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) {
       // Whoever read our output is gone: nobody is left to write for.
@@ -99,7 +103,8 @@ void Streams::Pump(Flow& flow, uint32_t source_tag, uint32_t sink_tag) {
     loop_.Watch(flow.sink, EPOLLOUT, sink_tag);
   } else {
     if (flow.sink >= 0) loop_.Forget(flow.sink);
-    loop_.Watch(flow.source, EPOLLIN | (flow.source == ends_.terminal && input_waits_for_sink_ ? EPOLLOUT : 0U), source_tag);
+    loop_.Watch(flow.source, EPOLLIN | (flow.source == ends_.terminal && input_waits_for_sink_ ? EPOLLOUT : 0U),
+                source_tag);
   }
 }
 
@@ -121,8 +126,10 @@ void Streams::PumpInput() {
     if (size < 0 && errno == EAGAIN) {
       input_waits_for_sink_ = true;
       if (!input_is_file_ && ends_.stdin_bytes == nullptr) loop_.Forget(STDIN_FILENO);
-      if (ends_.terminal < 0) loop_.Watch(sink, EPOLLOUT, ends_.input_sink_tag);
-      else loop_.Watch(sink, EPOLLIN | EPOLLOUT, ends_.output_tag);
+      if (ends_.terminal < 0)
+        loop_.Watch(sink, EPOLLOUT, ends_.input_sink_tag);
+      else
+        loop_.Watch(sink, EPOLLIN | EPOLLOUT, ends_.output_tag);
       return;
     }
     if (size < 0) return CloseInput();
@@ -134,8 +141,10 @@ void Streams::PumpInput() {
     if (!input_pending_.empty()) continue;
     if (input_waits_for_sink_) {
       input_waits_for_sink_ = false;
-      if (ends_.terminal < 0) loop_.Forget(sink);
-      else loop_.Watch(sink, EPOLLIN, ends_.output_tag);
+      if (ends_.terminal < 0)
+        loop_.Forget(sink);
+      else
+        loop_.Watch(sink, EPOLLIN, ends_.output_tag);
       if (!input_is_file_) loop_.Watch(STDIN_FILENO, EPOLLIN, ends_.input_tag);
     }
     if (!input_is_file_) return;  // come back when there is more

@@ -1,6 +1,6 @@
-// The standard streams of one command, between the workload and us: captured, or passed through as they come. Every byte
-// is counted on its way. A reader that is slow slows the workload, never us; an orphan that keeps a pipe open is no reason
-// to wait.
+// The standard streams of one command, between the workload and us: captured, or passed through as they come. Every
+// byte is counted on its way. A reader that is slow slows the workload, never us; an orphan that keeps a pipe open is
+// no reason to wait.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,9 @@ class Streams {
   uint64_t budget_;
   Flow output_, error_;
   bool input_open_ = false;
-  bool input_is_file_ = false;   // cannot be waited for
+  bool input_is_file_ = false;  // cannot be waited for
   bool input_waits_for_sink_ = false;
-  size_t input_sent_ = 0;        // of stdin_bytes
+  size_t input_sent_ = 0;  // of stdin_bytes
   std::string input_pending_;
 };
 

@@ -32,14 +32,31 @@ constexpr int64_t kToleratedRefusedForks = 64;
 // Where only sampling counts: this many samples at the limit, one after the other, are a bomb and not a peak.
 constexpr int kToleratedSamplesAtLimit = 50;
 
-enum Tag : uint32_t { kControl, kListener, kDns, kOom, kPids, kSignal, kPidfd, kInput, kInputSink, kOutput, kError, kOutputSink, kErrorSink };
+enum Tag : uint32_t {
+  kControl,
+  kListener,
+  kDns,
+  kOom,
+  kPids,
+  kSignal,
+  kPidfd,
+  kInput,
+  kInputSink,
+  kOutput,
+  kError,
+  kOutputSink,
+  kErrorSink
+};
 
 }  // namespace
 
 class Supervision {
  public:
   Supervision(Sandbox& sandbox, uint32_t command, const RunOptions& options)
-      : sandbox_(sandbox), command_(command), options_(options), limits_(sandbox.spec_.limits),
+      : sandbox_(sandbox),
+        command_(command),
+        options_(options),
+        limits_(sandbox.spec_.limits),
         streams_(loop_, MakeEnds(sandbox, command), limits_.output_bytes) {}
 
   Result<CommandOutcome> Run();
@@ -75,15 +92,15 @@ class Supervision {
   CommandOutcome outcome_;
   GroupCounters before_;
   int64_t start_ = 0;
-  int64_t kill_at_ms_ = -1;         // after a signal's grace
+  int64_t kill_at_ms_ = -1;  // after a signal's grace
   int64_t next_sample_ms_ = 0;
   int64_t recheck_memory_until_ms_ = -1;  // the kernel tells of an OOM a moment before it counts it
   int samples_at_limit_ = 0;
   TreeMeasure peak_;
   bool at_process_limit_ = false;
   bool scratch_full_ = false;
-  bool ended_ = false;     // PID 1 has reported the command's end
-  bool lost_ = false;      // PID 1 is gone without a report
+  bool ended_ = false;  // PID 1 has reported the command's end
+  bool lost_ = false;   // PID 1 is gone without a report
   bool killed_ = false;
 };
 
@@ -94,7 +111,8 @@ Streams::Ends Supervision::MakeEnds(Sandbox& sandbox, uint32_t command) {
   ends.stdout_pipe = sandbox.stdout_pipe_.get();
   ends.stderr_pipe = sandbox.stderr_pipe_.get();
   ends.stdin_pipe = &sandbox.stdin_pipes_[command];
-  ends.stdin_bytes = sandbox.spec_.commands[command].stdin_bytes ? &*sandbox.spec_.commands[command].stdin_bytes : nullptr;
+  ends.stdin_bytes =
+      sandbox.spec_.commands[command].stdin_bytes ? &*sandbox.spec_.commands[command].stdin_bytes : nullptr;
   ends.input_tag = kInput;
   ends.input_sink_tag = kInputSink;
   ends.output_tag = kOutput;
@@ -112,7 +130,8 @@ void Supervision::Watch() {
   if (options_.signal_fd >= 0) loop_.Watch(options_.signal_fd, EPOLLIN, kSignal);
   if (sandbox_.group_) {
     const bool v1 = sandbox_.group_->driver() == CgroupDriver::kHybrid;
-    if (sandbox_.group_->oom_event_fd() >= 0) loop_.Watch(sandbox_.group_->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
+    if (sandbox_.group_->oom_event_fd() >= 0)
+      loop_.Watch(sandbox_.group_->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
     if (sandbox_.group_->pids_event_fd() >= 0) loop_.Watch(sandbox_.group_->pids_event_fd(), EPOLLPRI, kPids);
     if (command_ != 0) before_ = sandbox_.group_->Read();  // a new group has counted nothing
   }
@@ -124,7 +143,8 @@ Result<CommandOutcome> Supervision::Run() {
   Watch();
   start_ = MonotonicNanos();
   const Order order{Order::kRunCommand, command_, options_.last ? 1U : 0U};
-  if (::send(sandbox_.control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order)) return Error::System(errno, "start the command");
+  if (::send(sandbox_.control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
+    return Error::System(errno, "start the command");
   sandbox_.ReclaimStale();  // while the workload starts: what runs that were killed with their keepers left behind
   while (!ended_ && !lost_ && !killed_) {
     for (const auto& event : loop_.Wait(NextTimeout())) Dispatch(event.data.u32);
@@ -206,7 +226,8 @@ void Supervision::OnDns() {
   uint8_t packet[1024];
   sockaddr_storage peer{};
   socklen_t peer_size = sizeof(peer);
-  const ssize_t size = ::recvfrom(sandbox_.dns_.get(), packet, sizeof(packet), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&peer), &peer_size);
+  const ssize_t size = ::recvfrom(sandbox_.dns_.get(), packet, sizeof(packet), MSG_DONTWAIT,
+                                  reinterpret_cast<sockaddr*>(&peer), &peer_size);
   if (size < 0) return;
   const std::span<const uint8_t> bytes(packet, static_cast<size_t>(size));
   const auto question = ParseDnsQuery(bytes);
@@ -219,7 +240,8 @@ void Supervision::OnDns() {
     violation.evidence.emplace_back("name", question->name);
     violation.evidence.emplace_back("record_type", int64_t{question->type});
     const std::vector<uint8_t> answer = MakeNoSuchName(bytes);
-    ::sendto(sandbox_.dns_.get(), answer.data(), answer.size(), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&peer), peer_size);
+    ::sendto(sandbox_.dns_.get(), answer.data(), answer.size(), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&peer),
+             peer_size);
   } else {
     violation.evidence.emplace_back("malformed_query_bytes", int64_t{size});
   }
@@ -250,17 +272,20 @@ void Supervision::CheckClock() {
 
 void Supervision::CheckMemory() {
   uint64_t ignored;
-  while (::read(sandbox_.group_->oom_event_fd(), &ignored, sizeof(ignored)) > 0 && sandbox_.group_->driver() == CgroupDriver::kHybrid) {
+  while (::read(sandbox_.group_->oom_event_fd(), &ignored, sizeof(ignored)) > 0 &&
+         sandbox_.group_->driver() == CgroupDriver::kHybrid) {
   }
   if (sandbox_.group_->Read().oom_kills > before_.oom_kills) return EndBy(Ending::kMemoryLimit);
   if (ElapsedMs() > recheck_memory_until_ms_) recheck_memory_until_ms_ = -1;
 }
 
 void Supervision::CheckProcesses() {
-  if (sandbox_.group_->Read().refused_forks - before_.refused_forks > kToleratedRefusedForks) EndBy(Ending::kProcessLimit);
+  if (sandbox_.group_->Read().refused_forks - before_.refused_forks > kToleratedRefusedForks)
+    EndBy(Ending::kProcessLimit);
   // Reading from the start arms the next notice.
   char text[64];
-  if (::pread(sandbox_.group_->pids_event_fd(), text, sizeof(text), 0) < 0) loop_.Forget(sandbox_.group_->pids_event_fd());
+  if (::pread(sandbox_.group_->pids_event_fd(), text, sizeof(text), 0) < 0)
+    loop_.Forget(sandbox_.group_->pids_event_fd());
 }
 
 void Supervision::CheckScratch() {
@@ -270,8 +295,10 @@ void Supervision::CheckScratch() {
   outcome_.usage.scratch_bytes = std::max(outcome_.usage.scratch_bytes, used);
   if (info.f_bfree != 0 && info.f_ffree != 0) return;
   scratch_full_ = true;
-  AddLimit(ViolationClass::kFilesystemWrite, "scratch_limit", info.f_bfree == 0 ? limits_.scratch_bytes : limits_.scratch_inodes,
-           {{"free_bytes", static_cast<int64_t>(info.f_bfree) * info.f_bsize}, {"free_inodes", static_cast<int64_t>(info.f_ffree)},
+  AddLimit(ViolationClass::kFilesystemWrite, "scratch_limit",
+           info.f_bfree == 0 ? limits_.scratch_bytes : limits_.scratch_inodes,
+           {{"free_bytes", static_cast<int64_t>(info.f_bfree) * info.f_bsize},
+            {"free_inodes", static_cast<int64_t>(info.f_ffree)},
             {"used_bytes", used}});
 }
 
@@ -377,7 +404,8 @@ void Supervision::JudgeCounters() {
   if (after.oom_kills > before_.oom_kills) {
     AddLimit(ViolationClass::kMemoryLimit, "limit.mem", limits_.memory_bytes,
              {{"oom_kill_before", before_.oom_kills}, {"oom_kill_after", after.oom_kills}});
-    if (lost_ || outcome_.ending == Ending::kExited || outcome_.ending == Ending::kSignaled) outcome_.ending = Ending::kMemoryLimit;
+    if (lost_ || outcome_.ending == Ending::kExited || outcome_.ending == Ending::kSignaled)
+      outcome_.ending = Ending::kMemoryLimit;
   }
   if (after.refused_forks > before_.refused_forks && !clean) {
     AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes,

@@ -21,7 +21,8 @@ int64_t StatField(std::string_view line, int index) {
   if (name_end == std::string_view::npos) return 0;
   line.remove_prefix(name_end + 1);
   for (int field = 3; !line.empty(); ++field) {
-    line.remove_prefix(line.find_first_not_of(' ') == std::string_view::npos ? line.size() : line.find_first_not_of(' '));
+    line.remove_prefix(line.find_first_not_of(' ') == std::string_view::npos ? line.size()
+                                                                             : line.find_first_not_of(' '));
     const size_t end = line.find(' ');
     if (field == index) {
       int64_t value = 0;
@@ -37,8 +38,8 @@ int64_t StatField(std::string_view line, int index) {
 
 template <typename Visit>
 void TreeMeter::ForEachProcess(Visit visit) const {
-  std::unique_ptr<DIR, int (*)(DIR*)> directory(::fdopendir(::openat(proc_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
-                                                ::closedir);
+  std::unique_ptr<DIR, int (*)(DIR*)> directory(
+      ::fdopendir(::openat(proc_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
   if (!directory) return;
   while (const struct dirent* entry = ::readdir(directory.get())) {
     if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') visit(std::string(entry->d_name));

@@ -3,9 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
-
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "base/utf8.h"
@@ -41,8 +40,9 @@ Status Tighten(const RequestedLimits& requested, policy::Limits& limits) {
     if (!value) continue;
     int64_t& current = limits.*field.effective;
     if (*value > current) {
-      return Error::Denied(std::string("limits.") + field.name + ": " + std::to_string(*value) + " is above the profile's " +
-                           std::to_string(current) + "; a request may only tighten a limit");
+      return Error::Denied(std::string("limits.") + field.name + ": " + std::to_string(*value) +
+                           " is above the profile's " + std::to_string(current) +
+                           "; a request may only tighten a limit");
     }
     current = *value;
   }
@@ -52,10 +52,12 @@ Status Tighten(const RequestedLimits& requested, policy::Limits& limits) {
 Status RefuseMoreThanMachine(const policy::Limits& limits) {
   const int64_t memory = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   if (limits.memory_bytes > memory) {
-    return Error::Invalid("memory limit of " + FormatSize(limits.memory_bytes) + " is more than this machine's " + FormatSize(memory));
+    return Error::Invalid("memory limit of " + FormatSize(limits.memory_bytes) + " is more than this machine's " +
+                          FormatSize(memory));
   }
   if (limits.scratch_bytes > memory) {
-    return Error::Invalid("scratch limit of " + FormatSize(limits.scratch_bytes) + " is more than this machine's memory of " + FormatSize(memory));
+    return Error::Invalid("scratch limit of " + FormatSize(limits.scratch_bytes) +
+                          " is more than this machine's memory of " + FormatSize(memory));
   }
   return {};
 }
@@ -69,8 +71,10 @@ Result<const policy::Profile*> ChooseProfile(const Request& request) {
   return Error::Invalid("profile: there is none named " + EscapeForTerminal(name) + "; known: " + known);
 }
 
-Status AdmitSource(const Request& request, Admitted& admitted, std::vector<std::string>& names, std::string& given_file) {
-  if (request.source.archive) return Error::Denied("source.archive: archives are taken by the service only; give path or files");
+Status AdmitSource(const Request& request, Admitted& admitted, std::vector<std::string>& names,
+                   std::string& given_file) {
+  if (request.source.archive)
+    return Error::Denied("source.archive: archives are taken by the service only; give path or files");
   if (!request.source.path) {
     for (const SourceFile& file : request.source.files) {
       admitted.plan.workspace_files.push_back({file.name, file.bytes, 0644, false});
@@ -86,7 +90,8 @@ Status AdmitSource(const Request& request, Admitted& admitted, std::vector<std::
   names = std::move(snapshot.names);
   admitted.source_digest = snapshot.digest;
   admitted.plan.workspace_files = std::move(snapshot.files);
-  if (!snapshot.complete) admitted.plan.workspace_mount = policy::PlannedMount{std::move(source), "/workspace", Access::kReadOnly};
+  if (!snapshot.complete)
+    admitted.plan.workspace_mount = policy::PlannedMount{std::move(source), "/workspace", Access::kReadOnly};
   return {};
 }
 
@@ -112,7 +117,8 @@ Result<Admitted> Admit(const Request& request, const OperatorLimits& operator_li
   }
   for (const Mount& mount : request.mounts) {
     if (mount.access == Access::kReadWrite) {
-      return Error::Denied("mounts: " + EscapeForTerminal(mount.source) + ": rw is not a request's to ask for; use cow, or caisson run -v");
+      return Error::Denied("mounts: " + EscapeForTerminal(mount.source) +
+                           ": rw is not a request's to ask for; use cow, or caisson run -v");
     }
     CAISSON_TRY(policy::JudgedPath source, policy::OpenJudged(mount.source));
     admitted.plan.mounts.push_back({std::move(source), mount.target, mount.access});
@@ -136,7 +142,8 @@ Result<Admitted> Admit(const Request& request, const OperatorLimits& operator_li
     command.env = std::move(check.env);
     if (!check.cwd.empty()) command.cwd = std::move(check.cwd);
     command.stdin_bytes = std::move(check.stdin_text);
-    command.timeout_ms = std::min(check.timeout_ms.value_or(admitted.plan.limits.command_timeout_ms), admitted.plan.limits.command_timeout_ms);
+    command.timeout_ms = std::min(check.timeout_ms.value_or(admitted.plan.limits.command_timeout_ms),
+                                  admitted.plan.limits.command_timeout_ms);
     admitted.plan.commands.push_back(std::move(command));
   }
   admitted.policy_digest = PolicyDigest(admitted.plan);
@@ -149,15 +156,22 @@ json DescribePlan(const policy::RunPlan& plan) {
   static constexpr const char* kAccessNames[] = {"ro", "cow", "rw"};
   json mounts = json::array(), commands = json::array(), environment = json::object();
   for (const policy::PlannedMount& mount : plan.mounts) {
-    mounts.push_back({{"source", ReplaceInvalidUtf8(mount.source.canonical)}, {"target", mount.target}, {"access", kAccessNames[static_cast<int>(mount.access)]}});
+    mounts.push_back({{"source", ReplaceInvalidUtf8(mount.source.canonical)},
+                      {"target", mount.target},
+                      {"access", kAccessNames[static_cast<int>(mount.access)]}});
   }
   for (const auto& [key, value] : profile.environment) environment[key] = value;
   for (const policy::PlannedCommand& command : plan.commands) {
     json argv = json::array();
     for (const std::string& argument : command.argv) argv.push_back(ReplaceInvalidUtf8(argument));
-    commands.push_back({{"name", command.name}, {"tier", command.tier}, {"argv", std::move(argv)}, {"cwd", command.cwd}, {"timeout_ms", command.timeout_ms}});
+    commands.push_back({{"name", command.name},
+                        {"tier", command.tier},
+                        {"argv", std::move(argv)},
+                        {"cwd", command.cwd},
+                        {"timeout_ms", command.timeout_ms}});
   }
-  json workspace = {{"access", kAccessNames[static_cast<int>(plan.workspace_access)]}, {"files", plan.workspace_files.size()}};
+  json workspace = {{"access", kAccessNames[static_cast<int>(plan.workspace_access)]},
+                    {"files", plan.workspace_files.size()}};
   if (plan.workspace_mount) {
     workspace["mounted_from"] = ReplaceInvalidUtf8(plan.workspace_mount->source.canonical);
     workspace["access"] = kAccessNames[static_cast<int>(plan.workspace_mount->access)];
@@ -168,14 +182,22 @@ json DescribePlan(const policy::RunPlan& plan) {
           {"on_violation", profile.on_violation == policy::OnViolation::kFail ? "fail" : "report"},
           {"allow_degraded", profile.allow_degraded},
           {"limits",
-           {{"command_timeout_ms", limits.command_timeout_ms}, {"budget_ms", limits.budget_ms}, {"cpu", static_cast<double>(limits.cpu_millis) / 1000},
-            {"memory_bytes", limits.memory_bytes}, {"processes", limits.processes}, {"output_bytes", limits.output_bytes},
-            {"scratch_bytes", limits.scratch_bytes}, {"scratch_inodes", limits.scratch_inodes}}},
+           {{"command_timeout_ms", limits.command_timeout_ms},
+            {"budget_ms", limits.budget_ms},
+            {"cpu", static_cast<double>(limits.cpu_millis) / 1000},
+            {"memory_bytes", limits.memory_bytes},
+            {"processes", limits.processes},
+            {"output_bytes", limits.output_bytes},
+            {"scratch_bytes", limits.scratch_bytes},
+            {"scratch_inodes", limits.scratch_inodes}}},
           {"network", {{"mode", "none"}}},
           {"workspace", std::move(workspace)},
           {"mounts", std::move(mounts)},
           {"host_etc", profile.etc_paths},
-          {"masked_proc", {{"files", profile.masked_proc_files}, {"directories", profile.masked_proc_directories}, {"pids_only", profile.proc_pids_only}}},
+          {"masked_proc",
+           {{"files", profile.masked_proc_files},
+            {"directories", profile.masked_proc_directories},
+            {"pids_only", profile.proc_pids_only}}},
           {"environment", std::move(environment)},
           {"ignored_writes", profile.ignored_writes},
           {"commands", std::move(commands)}};

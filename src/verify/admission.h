@@ -1,10 +1,9 @@
 // Admission: request in, judged plan out. Everything that can be refused is refused here, before anything starts.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "base/result.h"
 #include "policy/plan.h"
@@ -21,7 +20,8 @@ struct Admitted {
   std::string policy_digest;
 };
 
-// Limits the operator sets on the command line. They replace the profile's, up or down; a request may only tighten them.
+// Limits the operator sets on the command line. They replace the profile's, up or down; a request may only tighten
+// them.
 using OperatorLimits = RequestedLimits;
 
 // Errors: kInvalid (the request is wrong) or kDenied (policy says no).

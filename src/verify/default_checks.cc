@@ -77,14 +77,19 @@ Check MakeCheck(const char* tier, std::vector<std::string> argv) {
 }  // namespace
 
 Result<DefaultChecks> ChooseChecks(const std::vector<std::string>& names, const std::string& given_file) {
-  const bool any_python = std::any_of(names.begin(), names.end(), [](const std::string& name) { return EndsWith(name, ".py"); });
+  const bool any_python =
+      std::any_of(names.begin(), names.end(), [](const std::string& name) { return EndsWith(name, ".py"); });
   if (!any_python) {
-    return Error::Invalid("no Python file to verify; for another language write a request with explicit checks (caisson verify --help shows one)");
+    return Error::Invalid(
+        "no Python file to verify; for another language write a request with explicit checks (caisson verify --help "
+        "shows one)");
   }
   const std::string entry = given_file.empty() ? FindEntry(names) : given_file;
   const bool tests = given_file.empty() && std::any_of(names.begin(), names.end(), IsTest);
   if (entry.empty() && !tests) {
-    return Error::Invalid("no entry file: expected main.py, __main__.py or a single .py file at the top; name the file, or write a request with explicit checks");
+    return Error::Invalid(
+        "no entry file: expected main.py, __main__.py or a single .py file at the top; name the file, or write a "
+        "request with explicit checks");
   }
   DefaultChecks chosen;
   chosen.checks.push_back(MakeCheck("syntax", {"python3", "-I", "-S", "-B", "-c", kSyntaxCheck}));

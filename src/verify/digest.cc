@@ -1,5 +1,5 @@
-// The low-level functions, although newer code is advised to use EVP: that loads providers and reads a configuration file
-// first, which takes longer than most of what is hashed here.
+// The low-level functions, although newer code is advised to use EVP: that loads providers and reads a configuration
+// file first, which takes longer than most of what is hashed here.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "verify/digest.h"
 

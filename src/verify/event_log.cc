@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdio>
-
 #include <nlohmann/json.hpp>
 
 #include "verify/request.h"

@@ -48,8 +48,8 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 Status CheckCount(size_t count, const std::string& path, size_t minimum, size_t maximum) {
   if (count < minimum) return FieldError(path, "must not be empty");
   if (count > maximum) {
-    return FieldError(path, "holds " + std::to_string(count) + " entries; at most " + std::to_string(maximum) +
-                                " are allowed");
+    return FieldError(
+        path, "holds " + std::to_string(count) + " entries; at most " + std::to_string(maximum) + " are allowed");
   }
   return {};
 }
@@ -162,8 +162,7 @@ Result<double> ReadNumber(const json& value, const std::string& path) {
   return value.get<double>();
 }
 
-Result<size_t> ReadChoice(const json& value, const std::string& path,
-                          std::initializer_list<std::string_view> choices) {
+Result<size_t> ReadChoice(const json& value, const std::string& path, std::initializer_list<std::string_view> choices) {
   CAISSON_TRY(const std::string word, ReadString(value, path));
   const auto* found = std::find(choices.begin(), choices.end(), word);
   if (found == choices.end()) return FieldError(path, Quoted(word) + " is not one of " + ListOf(choices));

@@ -158,8 +158,8 @@ class TreeBuilder : public nlohmann::json_sax<json> {
 Status CheckBytes(std::string_view text, const JsonBounds& bounds) {
   if (text.size() > bounds.max_bytes) {
     return Error::Invalid("document: takes " + std::to_string(text.size()) + " bytes; at most " +
-                          std::to_string(bounds.max_bytes) + " (" +
-                          FormatSize(static_cast<int64_t>(bounds.max_bytes)) + ") are read");
+                          std::to_string(bounds.max_bytes) + " (" + FormatSize(static_cast<int64_t>(bounds.max_bytes)) +
+                          ") are read");
   }
   if (text.substr(0, 3) == "\xEF\xBB\xBF") {
     return Error::Invalid("line 1, column 1: begins with a byte order mark; save the text as UTF-8 without one");

@@ -15,8 +15,8 @@ namespace caisson::verify {
 
 struct JsonBounds {
   size_t max_bytes = size_t{1} << 20;
-  size_t max_depth = 32;            // arrays and objects inside one another
-  size_t max_values = 1'000'000;    // an empty object takes two bytes of text and some eighty of memory
+  size_t max_depth = 32;          // arrays and objects inside one another
+  size_t max_values = 1'000'000;  // an empty object takes two bytes of text and some eighty of memory
 };
 
 // Errors are ErrorKind::kInvalid. Syntax errors begin with "line 3, column 7: ", all others with the path of the value

@@ -121,7 +121,7 @@ Result<int64_t> ReadCpu(const json& value, const std::string& path) {
 Result<RequestedLimits> ReadLimits(const json& value, const std::string& path) {
   struct Field {
     const char* name;
-    std::optional<int64_t> RequestedLimits::* member;
+    std::optional<int64_t> RequestedLimits::*member;
     int64_t maximum;
   };
   static constexpr Field kFields[] = {
@@ -132,8 +132,9 @@ Result<RequestedLimits> ReadLimits(const json& value, const std::string& path) {
       {"output_bytes", &RequestedLimits::output_bytes, kMaxLimitBytes},
       {"scratch_bytes", &RequestedLimits::scratch_bytes, kMaxLimitBytes},
   };
-  CAISSON_TRY_VOID(ExpectObject(value, path, {"command_timeout_ms", "budget_ms", "cpu", "memory_bytes", "processes",
-                                              "output_bytes", "scratch_bytes"}));
+  CAISSON_TRY_VOID(ExpectObject(
+      value, path,
+      {"command_timeout_ms", "budget_ms", "cpu", "memory_bytes", "processes", "output_bytes", "scratch_bytes"}));
   RequestedLimits limits;
   for (const Field& field : kFields) {
     const json* member = FindMember(value, field.name);
@@ -231,7 +232,9 @@ Status ReadServiceFields(const json& root, Request& request) {
   if (const json* priority = FindMember(root, "priority")) {
     CAISSON_TRY(request.priority, ReadInteger(*priority, "priority", -100, 100));
   }
-  if (const json* labels = FindMember(root, "labels")) { CAISSON_TRY(request.labels, ReadLabels(*labels, "labels")); }
+  if (const json* labels = FindMember(root, "labels")) {
+    CAISSON_TRY(request.labels, ReadLabels(*labels, "labels"));
+  }
   if (const json* url = FindMember(root, "callback_url")) {
     CAISSON_TRY(request.callback_url, ReadString(*url, "callback_url"));
     // SECURITY: not quoted, because URLs carry passwords and tokens and messages end up in logs.
@@ -270,19 +273,26 @@ Result<Request> ParseRequest(std::string_view text) {
   JsonBounds bounds;
   bounds.max_bytes = kMaxRequestBytes;
   CAISSON_TRY(const json root, ReadJson(text, bounds));
-  CAISSON_TRY_VOID(ExpectObject(root, "", {"request_id", "attempt", "mode", "profile", "source", "checks", "limits",
-                                           "network", "mounts", "artifacts", "idempotency_key", "priority", "labels",
-                                           "callback_url", "deadline"}));
+  CAISSON_TRY_VOID(
+      ExpectObject(root, "",
+                   {"request_id", "attempt", "mode", "profile", "source", "checks", "limits", "network", "mounts",
+                    "artifacts", "idempotency_key", "priority", "labels", "callback_url", "deadline"}));
   Request request;
   CAISSON_TRY_VOID(ReadIdentity(root, request));
   CAISSON_TRY(const json* source, RequireMember(root, "", "source"));
   CAISSON_TRY(request.source, ReadSource(*source, "source"));
-  if (const json* checks = FindMember(root, "checks")) { CAISSON_TRY(request.checks, ReadChecks(*checks, "checks")); }
-  if (const json* limits = FindMember(root, "limits")) { CAISSON_TRY(request.limits, ReadLimits(*limits, "limits")); }
+  if (const json* checks = FindMember(root, "checks")) {
+    CAISSON_TRY(request.checks, ReadChecks(*checks, "checks"));
+  }
+  if (const json* limits = FindMember(root, "limits")) {
+    CAISSON_TRY(request.limits, ReadLimits(*limits, "limits"));
+  }
   if (const json* network = FindMember(root, "network")) {
     CAISSON_TRY(request.network, ReadNetwork(*network, "network"));
   }
-  if (const json* mounts = FindMember(root, "mounts")) { CAISSON_TRY(request.mounts, ReadMounts(*mounts, "mounts")); }
+  if (const json* mounts = FindMember(root, "mounts")) {
+    CAISSON_TRY(request.mounts, ReadMounts(*mounts, "mounts"));
+  }
   if (const json* artifacts = FindMember(root, "artifacts")) {
     CAISSON_TRY_VOID(ExpectArray(*artifacts, "artifacts", 0, kMaxListEntries));
     for (size_t i = 0; i < artifacts->size(); ++i) {

@@ -60,7 +60,7 @@ struct Mount {
 };
 
 struct Network {
-  bool allowlist = false;  // false: mode none
+  bool allowlist = false;          // false: mode none
   std::vector<std::string> allow;  // "host[:port]" in lower case, "*." or "**." in front for a wildcard
 };
 

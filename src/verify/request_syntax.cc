@@ -58,14 +58,14 @@ bool IsPort(std::string_view text) {
 
 bool IsIpv4(const std::vector<std::string_view>& labels) {
   return labels.size() == 4 && std::all_of(labels.begin(), labels.end(), [](std::string_view label) {
-    if (label.empty() || label.size() > 3 || (label.size() > 1 && label[0] == '0')) return false;
-    int value = 0;
-    for (const char digit : label) {
-      if (!IsDigit(digit)) return false;
-      value = value * 10 + (digit - '0');
-    }
-    return value <= 255;
-  });
+           if (label.empty() || label.size() > 3 || (label.size() > 1 && label[0] == '0')) return false;
+           int value = 0;
+           for (const char digit : label) {
+             if (!IsDigit(digit)) return false;
+             value = value * 10 + (digit - '0');
+           }
+           return value <= 255;
+         });
 }
 
 // SECURITY: "127.1", "0x7f.1" and "2130706433" are host names to a matcher but addresses to inet_aton, so a last label
@@ -158,9 +158,7 @@ bool IsWord(std::string_view text, std::string_view others, size_t max_bytes) {
   });
 }
 
-bool IsEnvName(std::string_view text) {
-  return IsWord(text, "_", text.size()) && !IsDigit(text[0]);
-}
+bool IsEnvName(std::string_view text) { return IsWord(text, "_", text.size()) && !IsDigit(text[0]); }
 
 bool IsSha256Hex(std::string_view text) {
   return text.size() == 64 && std::all_of(text.begin(), text.end(), IsHexDigit);

@@ -170,8 +170,8 @@ TEST(ParseRequest, RefusesAFileThatIsAlsoADirectory) {
 }
 
 TEST(ParseRequest, ExplainsLimits) {
-  for (const char* name : {"command_timeout_ms", "budget_ms", "memory_bytes", "processes", "output_bytes",
-                           "scratch_bytes"}) {
+  for (const char* name :
+       {"command_timeout_ms", "budget_ms", "memory_bytes", "processes", "output_bytes", "scratch_bytes"}) {
     for (const char* value : {"0", "-1"}) {
       ExpectFault(With("\"limits\": {\"" + std::string(name) + "\": " + value + "}"),
                   "limits." + std::string(name) + ": must be at least 1; omit the field to use the profile's default");

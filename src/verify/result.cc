@@ -3,7 +3,6 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
@@ -80,8 +79,10 @@ std::string StreamText(const CapturedStream& stream) {
 json ToJson(const Violation& violation) {
   json evidence = json::object();
   for (const auto& [key, value] : violation.evidence) {
-    if (const auto* number = std::get_if<int64_t>(&value)) evidence[key] = *number;
-    else evidence[key] = ReplaceInvalidUtf8(std::get<std::string>(value));
+    if (const auto* number = std::get_if<int64_t>(&value))
+      evidence[key] = *number;
+    else
+      evidence[key] = ReplaceInvalidUtf8(std::get<std::string>(value));
   }
   json document = {{"class", ClassName(violation.violation_class)},
                    {"reason", violation.reason},
@@ -122,7 +123,8 @@ json ToJson(const VerificationResult& result) {
   for (const CheckRecord& check : result.checks) {
     checks.push_back(ToJson(check));
     std::vector<Violation> in_time = check.outcome.violations;
-    std::stable_sort(in_time.begin(), in_time.end(), [](const Violation& a, const Violation& b) { return a.time_ms < b.time_ms; });
+    std::stable_sort(in_time.begin(), in_time.end(),
+                     [](const Violation& a, const Violation& b) { return a.time_ms < b.time_ms; });
     for (const Violation& violation : in_time) {
       violations.push_back(ToJson(violation));
       violations.back()["check"] = check.name;
@@ -135,7 +137,10 @@ json ToJson(const VerificationResult& result) {
     }
   }
   for (const Artifact& artifact : result.artifacts) {
-    artifacts.push_back({{"path", ReplaceInvalidUtf8(artifact.path)}, {"bytes", artifact.bytes}, {"sha256", artifact.sha256}, {"ref", artifact.ref}});
+    artifacts.push_back({{"path", ReplaceInvalidUtf8(artifact.path)},
+                         {"bytes", artifact.bytes},
+                         {"sha256", artifact.sha256},
+                         {"ref", artifact.ref}});
   }
   for (const SkippedCheck& check : result.skipped_checks) {
     skipped.push_back({{"name", check.name}, {"tier", NullIfEmpty(check.tier)}, {"reason", check.reason}});

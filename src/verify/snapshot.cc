@@ -39,7 +39,8 @@ class Reader {
   explicit Reader(const SnapshotLimits& limits) : limits_(limits) {}
 
   Status ReadDirectory(int directory, const std::string& prefix, size_t depth) {
-    if (depth > kMaxDepth) return Error::Invalid(prefix + ": nested deeper than " + std::to_string(kMaxDepth) + " directories");
+    if (depth > kMaxDepth)
+      return Error::Invalid(prefix + ": nested deeper than " + std::to_string(kMaxDepth) + " directories");
     UniqueFd opened = OpenBelow(directory, ".", O_RDONLY | O_DIRECTORY);
     if (!opened) return Error::Invalid((prefix.empty() ? "." : prefix) + ": " + std::strerror(errno));
     std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(opened.Release()), ::closedir);
@@ -65,7 +66,8 @@ class Reader {
       bytes_ += static_cast<uint64_t>(size);
       if (Fits()) bytes.append(chunk, static_cast<size_t>(size));
     }
-    Keep(path, DigestLine(path, false, executable, hash.FinishHex()), {path, std::move(bytes), executable ? 0755U : 0644U, false});
+    Keep(path, DigestLine(path, false, executable, hash.FinishHex()),
+         {path, std::move(bytes), executable ? 0755U : 0644U, false});
     names_.push_back(path);
     return {};
   }
@@ -87,13 +89,16 @@ class Reader {
 
   void Keep(const std::string& path, std::string line, policy::PlannedFile file) {
     lines_.emplace(path, std::move(line));
-    if (Fits()) files_.push_back(std::move(file));
-    else files_.clear();
+    if (Fits())
+      files_.push_back(std::move(file));
+    else
+      files_.clear();
   }
 
   Status ReadEntry(int directory, const std::string& name, const std::string& path, size_t depth) {
     struct stat info {};
-    if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return Error::Invalid(path + ": " + std::strerror(errno));
+    if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return Error::Invalid(path + ": " + std::strerror(errno));
     if (S_ISDIR(info.st_mode)) {
       UniqueFd below = OpenBelow(directory, name.c_str(), O_RDONLY | O_DIRECTORY);
       if (!below) return Error::Invalid(path + ": " + std::strerror(errno));
@@ -131,14 +136,16 @@ Result<Snapshot> TakeSnapshot(const policy::JudgedPath& source, const SnapshotLi
     return reader.Finish();
   }
   // The judged descriptor names the file but cannot be read; this opens that same file, not the path.
-  UniqueFd file(::open(("/proc/self/fd/" + std::to_string(source.fd.get())).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  UniqueFd file(
+      ::open(("/proc/self/fd/" + std::to_string(source.fd.get())).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return Error::Invalid(source.canonical + ": " + std::strerror(errno) + "; make it readable");
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return Error::System(errno, "stat " + source.canonical);
   const std::string name = source.canonical.substr(source.canonical.rfind('/') + 1);
   CAISSON_TRY_VOID(reader.ReadFile(file.get(), name, (info.st_mode & 0111) != 0));
   Snapshot snapshot = reader.Finish();
-  if (!snapshot.complete) return Error::Invalid(source.canonical + ": larger than " + std::to_string(limits.bytes >> 20) + " MiB");
+  if (!snapshot.complete)
+    return Error::Invalid(source.canonical + ": larger than " + std::to_string(limits.bytes >> 20) + " MiB");
   return snapshot;
 }
 

@@ -1,5 +1,6 @@
-// Takes the source under test: reads it once, hashes what it read, and keeps the bytes, so that what is verified is exactly
-// what was hashed, whatever happens to the originals meanwhile. A tree too large to keep is hashed and mounted instead.
+// Takes the source under test: reads it once, hashes what it read, and keeps the bytes, so that what is verified is
+// exactly what was hashed, whatever happens to the originals meanwhile. A tree too large to keep is hashed and mounted
+// instead.
 #pragma once
 
 #include <string>

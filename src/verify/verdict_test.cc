@@ -59,8 +59,9 @@ TEST(Judge, ReportLetsTheExitCodeDecide) {
 
 TEST(Judge, EveryEndingHasItsEvent) {
   const std::pair<Ending, const char*> expected[] = {
-      {Ending::kMemoryLimit, "memory_limit"}, {Ending::kProcessLimit, "process_limit"}, {Ending::kOutputLimit, "output_limit"},
-      {Ending::kSyscall, "syscall_denied"},   {Ending::kCancelled, "cancelled"},        {Ending::kNotExecutable, "check_failed"},
+      {Ending::kMemoryLimit, "memory_limit"}, {Ending::kProcessLimit, "process_limit"},
+      {Ending::kOutputLimit, "output_limit"}, {Ending::kSyscall, "syscall_denied"},
+      {Ending::kCancelled, "cancelled"},      {Ending::kNotExecutable, "check_failed"},
   };
   for (const auto& [ending, event] : expected) {
     CommandOutcome outcome;

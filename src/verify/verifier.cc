@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -53,9 +52,11 @@ Status StoreArtifact(const std::string& directory, const std::string& name, cons
   return {};
 }
 
-Status CollectArtifacts(const Request& request, runtime::Run& run, const std::string& directory, EventLog& events, VerificationResult& result) {
+Status CollectArtifacts(const Request& request, runtime::Run& run, const std::string& directory, EventLog& events,
+                        VerificationResult& result) {
   if (request.artifacts.empty()) return {};
-  if (!directory.empty() && ::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return Error::System(errno, "make " + directory);
+  if (!directory.empty() && ::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
+    return Error::System(errno, "make " + directory);
   runtime::Collection collection = run.Collect(request.artifacts);
   for (const runtime::CollectedFile& file : collection.files) {
     Artifact artifact{file.path, file.bytes.size(), Sha256Hex(file.bytes), ""};
@@ -64,7 +65,8 @@ Status CollectArtifacts(const Request& request, runtime::Run& run, const std::st
       CAISSON_TRY_VOID(StoreArtifact(directory, artifact.sha256, file.bytes));
       artifact.ref = directory + "/" + artifact.sha256;
     }
-    events.Write("artifact_collected", {{"path", artifact.path}, {"bytes", artifact.bytes}, {"sha256", artifact.sha256}});
+    events.Write("artifact_collected",
+                 {{"path", artifact.path}, {"bytes", artifact.bytes}, {"sha256", artifact.sha256}});
     result.artifacts.push_back(std::move(artifact));
   }
   result.skipped_artifacts = std::move(collection.skipped);
@@ -73,7 +75,8 @@ Status CollectArtifacts(const Request& request, runtime::Run& run, const std::st
 
 std::string ExplainNotExecutable(const policy::PlannedCommand& command, int error) {
   const std::string& program = command.argv[0];
-  if (error == ENOENT) return "check " + command.name + ": " + program + " is not in the sandbox, or its interpreter is not";
+  if (error == ENOENT)
+    return "check " + command.name + ": " + program + " is not in the sandbox, or its interpreter is not";
   if (error == ENOEXEC) return "check " + command.name + ": " + program + " is not a program; a script needs a #! line";
   return "check " + command.name + ": " + program + " cannot be started: " + std::strerror(error);
 }
@@ -140,7 +143,9 @@ VerificationResult Verify(const Request& request, Admitted admitted, runtime::Ru
     if (record.outcome.stdout_stream.dropped_bytes + record.outcome.stderr_stream.dropped_bytes > 0) {
       events.Write("output_truncated", {{"check", command.name}, {"bytes_total", record.outcome.usage.output_bytes}});
     }
-    events.Write("check_finished", {{"check", command.name}, {"exit_code", record.outcome.exit_code}, {"duration_ms", record.outcome.duration_ms}});
+    events.Write("check_finished", {{"check", command.name},
+                                    {"exit_code", record.outcome.exit_code},
+                                    {"duration_ms", record.outcome.duration_ms}});
     if (options.on_check_finished) options.on_check_finished(record);
     result.checks.push_back(std::move(record));
   }

@@ -92,7 +92,8 @@ TEST_P(SetupFaultTest, FailsClosedAndLeavesNothing) {
     spec.fail_step = GetParam();
     Result<std::unique_ptr<Sandbox>> sandbox = Sandbox::Create(std::move(spec));
     ASSERT_FALSE(sandbox) << "the sandbox was built although a wall was missing";
-    EXPECT_NE(sandbox.error().message.find(std::string("wall ") + GetParam()), std::string::npos) << sandbox.error().message;
+    EXPECT_NE(sandbox.error().message.find(std::string("wall ") + GetParam()), std::string::npos)
+        << sandbox.error().message;
     EXPECT_EQ(sandbox.error().errno_value, EIO);
   }
   EXPECT_NE(::access((directory_ + "/ran").c_str(), F_OK), 0) << "the workload ran";
@@ -132,7 +133,9 @@ TEST_F(SetupFaultTest, SeveralCommandsShareScratchAndNothingElse) {
   spec.mounts.clear();
   spec.commands[0].argv = {"/bin/sh", "-c", "echo kept > /scratch/file; sleep 1000 & echo first"};
   Command second = spec.commands[0];
-  second.argv = {"/bin/sh", "-c", "cat /scratch/file; for p in /proc/[0-9]*; do [ $p = /proc/1 ] || [ $p = /proc/$$ ] || echo alive $p; done"};
+  second.argv = {
+      "/bin/sh", "-c",
+      "cat /scratch/file; for p in /proc/[0-9]*; do [ $p = /proc/1 ] || [ $p = /proc/$$ ] || echo alive $p; done"};
   spec.commands.push_back(std::move(second));
   Result<std::unique_ptr<Sandbox>> sandbox = Sandbox::Create(std::move(spec));
   ASSERT_TRUE(sandbox) << sandbox.error().message;

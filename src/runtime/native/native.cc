@@ -45,7 +45,8 @@ std::vector<std::string> Environment(const policy::Profile& profile, const polic
 Result<sandbox::Spec> Lower(policy::RunPlan plan) {
   sandbox::Spec spec;
   spec.seccomp = sandbox::FindSeccompProgram(plan.profile.seccomp.c_str());
-  if (spec.seccomp == nullptr) return Error::Invalid("profile " + plan.profile.name + ": no seccomp filter named " + plan.profile.seccomp);
+  if (spec.seccomp == nullptr)
+    return Error::Invalid("profile " + plan.profile.name + ": no seccomp filter named " + plan.profile.seccomp);
   spec.limits = {plan.limits.memory_bytes, plan.limits.processes,     plan.limits.cpu_millis,
                  plan.limits.output_bytes, plan.limits.scratch_bytes, plan.limits.scratch_inodes};
   spec.etc_paths = plan.profile.etc_paths;
@@ -79,8 +80,14 @@ class NativeRun : public Run {
  public:
   explicit NativeRun(std::unique_ptr<sandbox::Sandbox> sandbox) : sandbox_(std::move(sandbox)) {
     const sandbox::Isolation& applied = sandbox_->isolation();
-    report_ = {"native", applied.namespaces, applied.seccomp_profile, applied.seccomp_sha256, applied.landlock_abi,
-               sandbox::DriverName(applied.cgroup_driver), int64_t{applied.host_uid}, applied.degraded};
+    report_ = {"native",
+               applied.namespaces,
+               applied.seccomp_profile,
+               applied.seccomp_sha256,
+               applied.landlock_abi,
+               sandbox::DriverName(applied.cgroup_driver),
+               int64_t{applied.host_uid},
+               applied.degraded};
   }
 
   const IsolationReport& isolation() const override { return report_; }
@@ -106,9 +113,11 @@ class NativeRun : public Run {
     };
     sandbox::Collected collected;
     sandbox::CollectFiles(sandbox_->scratch_fd(), "/scratch", wanted, {}, collected);
-    if (sandbox_->workspace_fd() >= 0) sandbox::CollectFiles(sandbox_->workspace_fd(), "/workspace", wanted, {}, collected);
+    if (sandbox_->workspace_fd() >= 0)
+      sandbox::CollectFiles(sandbox_->workspace_fd(), "/workspace", wanted, {}, collected);
     Collection collection;
-    for (sandbox::CollectedFile& file : collected.files) collection.files.push_back({std::move(file.path), std::move(file.bytes)});
+    for (sandbox::CollectedFile& file : collected.files)
+      collection.files.push_back({std::move(file.path), std::move(file.bytes)});
     collection.skipped = std::move(collected.skipped);
     return collection;
   }
