@@ -5,8 +5,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // Flags that run and verify share, and how they are read.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>

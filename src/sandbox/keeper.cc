@@ -19,8 +19,7 @@ namespace caisson::sandbox {
 using linux_sys::RawSyscall;
 
 // Runs: keeper, in the supervisor's memory.
-[[gnu::no_sanitize("address"), gnu::no_sanitize("thread"), gnu::no_sanitize("undefined")]] int Keeper::Keep(
-    void* argument) {
+__attribute__((no_sanitize("address", "thread", "undefined"))) int Keeper::Keep(void* argument) {
   const Orders* orders = static_cast<const Orders*>(argument);
   RawSyscall(SYS_setsid);  // a signal to the supervisor's process group or terminal is not for us
   RawSyscall(SYS_prctl, PR_SET_NAME, reinterpret_cast<long>("caisson-keeper"));

@@ -6,7 +6,7 @@ and exit with 0, so that nothing but the sandbox's own evidence can tell what ha
 
 import textwrap
 
-_PRELUDE = '''
+_PRELUDE = """
 import ctypes, os, signal, socket, stat, struct, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -19,26 +19,31 @@ def swallowed():
         attack()
     except BaseException:
         pass
-'''
+"""
 
 HIDING_PLACES = {
     "plain": "attack()",
     "swallowed": "swallowed()\nos._exit(0)",
-    "child": """
+    "child": (
+        """
         pid = os.fork()
         if pid == 0:
             swallowed()
             os._exit(0)
         os.waitpid(pid, 0)
         os._exit(0)
-    """,
-    "thread": """
+    """
+    ),
+    "thread": (
+        """
         thread = threading.Thread(target=swallowed)
         thread.start()
         thread.join()
         os._exit(0)
-    """,
-    "daemon": """
+    """
+    ),
+    "daemon": (
+        """
         here, there = os.pipe()
         if os.fork() == 0:
             os.setsid()
@@ -49,13 +54,17 @@ HIDING_PLACES = {
         os.close(there)
         os.read(here, 1)  # a byte, or the end when the daemon was killed
         os._exit(0)
-    """,
+    """
+    ),
 }
 
 
 def program(attack, place="plain"):
-    return f"{_PRELUDE}\ndef attack():\n{textwrap.indent(textwrap.dedent(attack).strip(), '    ')}\n\n" + \
-        textwrap.dedent(HIDING_PLACES[place]).strip() + "\n"
+    return (
+        f"{_PRELUDE}\ndef attack():\n{textwrap.indent(textwrap.dedent(attack).strip(), '    ')}\n\n"
+        + textwrap.dedent(HIDING_PLACES[place]).strip()
+        + "\n"
+    )
 
 
 OLD = "/workspace/data/old.txt"  # exists; NEW does not
@@ -91,7 +100,10 @@ WRITES = {
     "through a descriptor's name": (f"fd = os.open({OLD!r}, os.O_RDONLY)\nopen(f'/proc/self/fd/{{fd}}', 'w')", OLD),
     "below a descriptor's name": ("fd = os.open('/workspace', os.O_RDONLY)\nopen(f'/dev/fd/{fd}/new', 'w')", NEW),
     "up from scratch": ("open('/scratch/../workspace/new', 'w')", NEW),
-    "link to a link": ("os.symlink('/proc/self/cwd', '/scratch/w')\nos.chdir('/workspace')\nopen('/scratch/w/new', 'w')", NEW),
+    "link to a link": (
+        "os.symlink('/proc/self/cwd', '/scratch/w')\nos.chdir('/workspace')\nopen('/scratch/w/new', 'w')",
+        NEW,
+    ),
     "moved in": (f"open('/scratch/f', 'w').close()\nos.rename('/scratch/f', {NEW!r})", NEW),
     "moved out": (f"os.rename({OLD!r}, '/scratch/f')", OLD),
     "renameat2": (f"call(316, -100, {OLD.encode()!r}, -100, {NEW.encode()!r}, 1)", OLD),
@@ -124,17 +136,41 @@ call(307, s.fileno(), header, 1, 0)
 
 # name -> (attack, key of the evidence, its value)
 NETWORK = {
-    "urllib by address": ("import urllib.request\nurllib.request.urlopen('http://192.0.2.1/', timeout=2)", "address", "192.0.2.1"),
-    "urllib by name": ("import urllib.request\nurllib.request.urlopen('http://example.com/', timeout=2)", "name", "example.com"),
+    "urllib by address": (
+        "import urllib.request\nurllib.request.urlopen('http://192.0.2.1/', timeout=2)",
+        "address",
+        "192.0.2.1",
+    ),
+    "urllib by name": (
+        "import urllib.request\nurllib.request.urlopen('http://example.com/', timeout=2)",
+        "name",
+        "example.com",
+    ),
     "look-up": ("socket.getaddrinfo('example.org', 80)", "name", "example.org"),
     # Other spellings.
     "old look-up": ("socket.gethostbyname('www.example.net')", "name", "www.example.net"),
-    "datagram": ("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.7', 9))", "address", "192.0.2.7"),
-    "message": ("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ('192.0.2.8', 9))", "address", "192.0.2.8"),
+    "datagram": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.7', 9))",
+        "address",
+        "192.0.2.7",
+    ),
+    "message": (
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, ('192.0.2.8', 9))",
+        "address",
+        "192.0.2.8",
+    ),
     "messages": (_SENDMMSG, "address", "192.0.2.9"),
     "version 6": ("socket.socket(socket.AF_INET6).connect(('2001:db8::1', 80))", "address", "2001:db8::1"),
-    "mapped address": ("socket.socket(socket.AF_INET6).connect(('::ffff:192.0.2.1', 80))", "address", "::ffff:192.0.2.1"),
-    "cloud metadata": ("s = socket.socket()\ns.settimeout(1)\ns.connect(('169.254.169.254', 80))", "address", "169.254.169.254"),
+    "mapped address": (
+        "socket.socket(socket.AF_INET6).connect(('::ffff:192.0.2.1', 80))",
+        "address",
+        "::ffff:192.0.2.1",
+    ),
+    "cloud metadata": (
+        "s = socket.socket()\ns.settimeout(1)\ns.connect(('169.254.169.254', 80))",
+        "address",
+        "169.254.169.254",
+    ),
 }
 NETWORK_FAMILIES = list(NETWORK)[:3]
 
