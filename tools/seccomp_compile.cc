@@ -48,8 +48,12 @@ void WriteNotifyRule(std::ostream& out, const std::string& number, const PolicyN
 }
 
 std::string WriteProgram(const std::string& name, const Policy& policy) {
-  std::string symbol = "kSeccomp" + name;
-  symbol[8] = static_cast<char>(std::toupper(static_cast<unsigned char>(symbol[8])));
+  std::string symbol = "kSeccomp";  // "balanced-watched" is kSeccompBalancedWatched
+  bool capital = true;
+  for (const char letter : name) {
+    if (letter != '-') symbol += capital ? static_cast<char>(letter - 'a' + 'A') : letter;
+    capital = letter == '-';
+  }
   std::ostringstream out;
   out << kHeader << "namespace caisson::sandbox {\nnamespace {\n\nconstexpr sock_filter kFilter[] = {\n";
   for (const sock_filter& instruction : GenerateFilter(policy)) {
@@ -97,7 +101,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   // The name becomes part of a C++ identifier.
-  if (argc != 4 || first.empty() || first.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != std::string::npos) {
+  if (argc != 4 || first.empty() || first.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") != std::string::npos) {
     std::fprintf(stderr, "usage: seccomp_compile NAME POLICY.json OUT.cc | seccomp_compile --names OUT.cc\n");
     return 2;
   }

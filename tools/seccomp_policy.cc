@@ -39,7 +39,8 @@ constexpr std::pair<std::string_view, const char*> kDispositions[] = {
 
 constexpr std::pair<std::string_view, const char*> kClasses[] = {{"SyscallViolation", "kSyscall"},
                                                                  {"FilesystemWriteViolation", "kFilesystemWrite"},
-                                                                 {"NetworkAccessViolation", "kNetworkAccess"}};
+                                                                 {"NetworkAccessViolation", "kNetworkAccess"},
+                                                                 {"ProcessLimitViolation", "kProcessLimit"}};
 
 int ResolveSyscall(const std::string& name) {
   for (const auto& [newer_name, number] : kNewerSyscalls) {

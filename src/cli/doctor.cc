@@ -108,7 +108,7 @@ std::vector<Finding> CheckNamespaces(runtime::Runtime& runtime) {
   const std::string inside = Output(probe);
   for (const char* name : {"user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time"}) {
     const std::string host = ReadLink(std::string("/proc/self/ns/") + name);
-    const size_t at = inside.find(std::string(name) + ":[");
+    const size_t at = inside.find(std::string(name).append(":["));
     const std::string own = at == std::string::npos ? "" : inside.substr(at, inside.find('\n', at) - at);
     const bool separate = !own.empty() && own != host;
     findings.push_back({std::string("namespace.") + name, separate ? Health::kOk : Health::kMissing,
@@ -130,7 +130,7 @@ std::vector<Finding> CheckPrivileges(runtime::Runtime& runtime) {
   return {{"capabilities", health(no_capabilities), no_capabilities ? "all five sets empty" : status, ""},
           {"no_new_privs", health(no_new_privileges), no_new_privileges ? "NoNewPrivs: 1" : status, ""},
           {"seccomp", health(filtered), filtered ? "Seccomp: 2, profile " + probe.isolation.seccomp_profile : status,
-           "needs CONFIG_SECCOMP_FILTER"}};
+           filtered ? "" : "needs CONFIG_SECCOMP_FILTER"}};
 }
 
 Finding CheckCopyOnWrite(runtime::Runtime& runtime) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
@@ -127,14 +128,21 @@ int TakeSignals() {
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-Status WriteJsonFile(const std::string& path, const nlohmann::json& document) {
+Result<UniqueFd> OpenResultFile(const std::string& path) {
+  if (path.empty()) return UniqueFd();
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  if (!file) return Error::Invalid("--result " + path + ": " + std::strerror(errno));
+  return file;
+}
+
+Status WriteJson(int fd, const nlohmann::json& document) {
   const std::string text = document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file) return Error::System(errno, "write " + path);
+  // A pipe or a terminal cannot be truncated and need not be.
+  if (::ftruncate(fd, 0) != 0 && errno != EINVAL) return Error::System(errno, "--result: truncate");
   for (size_t written = 0; written < text.size();) {
-    const ssize_t size = ::write(file.get(), text.data() + written, text.size() - written);
+    const ssize_t size = ::write(fd, text.data() + written, text.size() - written);
     if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return Error::System(errno, "write " + path);
+    if (size <= 0) return Error::System(errno, "--result: write");
     written += static_cast<size_t>(size);
   }
   return {};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "policy/plan.h"
 #include "verify/admission.h"
 
@@ -39,7 +40,9 @@ std::optional<int> Parse(CLI::App& app, std::vector<std::string> arguments, int 
 // Blocks the signals that end or resize us and returns a signalfd for them.
 int TakeSignals();
 
-Status WriteJsonFile(const std::string& path, const nlohmann::json& document);
+// The file for --result, opened before anything runs so that a bad path costs nothing; invalid when `path` is empty.
+Result<UniqueFd> OpenResultFile(const std::string& path);
+Status WriteJson(int fd, const nlohmann::json& document);
 
 // "caisson: MESSAGE" on standard error, safe for a terminal.
 void Complain(const std::string& message);

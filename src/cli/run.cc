@@ -42,6 +42,7 @@ struct RunFlags {
   std::vector<std::string> environment, mounts;
   std::string directory = "/workspace", workspace;
   bool terminal = false, interactive = false;
+  UniqueFd result_file;
 };
 
 Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command) {
@@ -141,9 +142,9 @@ int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events) {
   Complain(error.message);
   verify::Request request;
   request.request_id = verify::GenerateRequestId();
-  if (!flags.shared.result.empty()) {
+  if (flags.result_file) {
     verify::VerificationResult result = verify::RefusalResult(request, error);
-    if (Status written = WriteJsonFile(flags.shared.result, verify::ToJson(result)); !written)
+    if (Status written = WriteJson(flags.result_file.get(), verify::ToJson(result)); !written)
       Complain(written.error().message);
   }
   if (events.enabled()) {
@@ -158,7 +159,7 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
   verify::VerificationResult result;
   result.request_id = verify::GenerateRequestId();
   result.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
-  const bool record = !flags.shared.result.empty() || events.enabled();
+  const bool record = flags.result_file.valid() || events.enabled();
   if (record) result.policy_digest = verify::PolicyDigest(plan);
   if (events.enabled()) events.Begin(result.request_id);
   const policy::PlannedCommand command = plan.commands[0];
@@ -202,8 +203,8 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
       events.Write("sandbox_stopped", nlohmann::json::object());
       events.Write("result", {{"result", document}});
     }
-    if (!flags.shared.result.empty()) {
-      if (Status written = WriteJsonFile(flags.shared.result, document); !written) {
+    if (flags.result_file) {
+      if (Status written = WriteJson(flags.result_file.get(), document); !written) {
         Complain(written.error().message);
         return kRefused;
       }
@@ -249,6 +250,9 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
     if (!opened) return Fail(opened.error(), flags, events);
     events = *std::move(opened);
   }
+  Result<UniqueFd> result_file = OpenResultFile(flags.shared.result);
+  if (!result_file) return Fail(result_file.error(), flags, events);
+  flags.result_file = *std::move(result_file);
   if (command[0].empty()) return Fail(Error::Invalid("the command's name is empty"), flags, events);
   Result<policy::RunPlan> plan = MakePlan(flags, std::move(command));
   if (!plan) return Fail(plan.error(), flags, events);

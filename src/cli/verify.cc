@@ -122,6 +122,11 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     }
     events = *std::move(opened);
   }
+  Result<UniqueFd> result_file = OpenResultFile(flags.result);
+  if (!result_file) {
+    Complain(result_file.error().message);
+    return kUsage;
+  }
   Result<verify::OperatorLimits> limits = ReadLimits(flags);
   if (!limits) {
     Complain(limits.error().message);
@@ -163,8 +168,8 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   }
   const nlohmann::json document = verify::ToJson(result);
   events.Write("result", {{"result", document}});
-  if (!flags.result.empty()) {
-    if (Status written = WriteJsonFile(flags.result, document); !written) {
+  if (*result_file) {
+    if (Status written = WriteJson(result_file->get(), document); !written) {
       Complain(written.error().message);
       return 4;
     }

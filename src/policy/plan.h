@@ -21,12 +21,14 @@ struct PlannedMount {
   Access access = Access::kReadOnly;
 };
 
+enum class FileKind { kRegular, kSymlink, kDirectory };
+
 // A file of the source, taken whole: what was hashed is what runs.
 struct PlannedFile {
   std::string path;  // relative to /workspace
   std::string bytes;
   unsigned mode = 0644;
-  bool symlink = false;
+  FileKind kind = FileKind::kRegular;
 };
 
 struct PlannedCommand {

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,9 +26,13 @@ Result<UniqueFd> MakeMapping(uid_t from_uid, uid_t to_uid, gid_t from_gid, gid_t
   struct clone_args args {};
   args.flags = CLONE_NEWUSER;
   args.exit_signal = SIGCHLD;
+  const pid_t parent = ::getpid();
   const pid_t pid = linux_sys::Clone3(&args);
   if (pid < 0) return Error::System(errno, "make a user namespace for an id-mapped mount");
   if (pid == 0) {
+    // Must not outlive us, nor hold what others wait for to close.
+    ::close_range(0, ~0U, 0);
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != parent) ::_exit(1);
     for (;;) ::pause();
   }
   const std::string process = "/proc/" + std::to_string(pid);

@@ -106,8 +106,10 @@ bool ReapEnded(pid_t main_pid, int* main_status) {
 void RunCommand(const SetupContext& context, const Order& order, const sigset_t& signals) {
   // Shares our memory until it executes, which saves copying the page tables; we wait meanwhile, and it writes nothing
   // but its own stack frames above ours.
+  // NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
   const pid_t main_pid = ::vfork();
   if (main_pid == 0) BecomeWorkload(context, order.command);
+  // NOLINTEND(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
   Report report{};
   if (main_pid < 0) {
     report.kind = Report::kExecFailed;

@@ -1,14 +1,20 @@
 #include "sandbox/inside_paths.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <climits>
+#include <deque>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
+#include "linux/files.h"
 #include "linux/syscalls.h"
 
 namespace caisson::sandbox {
@@ -33,21 +39,22 @@ InsidePaths::Resolved FromKernelName(std::string name) {
   return resolved;
 }
 
-// The descriptor number in "/proc/self/fd/7", "/proc/123/fd/7", "/dev/fd/7" or "/dev/stdout"; -1 for any other path.
-int DescriptorNamedBy(const std::string& path) {
-  if (path == "/dev/stdin") return 0;
-  if (path == "/dev/stdout") return 1;
-  if (path == "/dev/stderr") return 2;
-  size_t digits = std::string::npos;
-  if (path.compare(0, 8, "/dev/fd/") == 0) digits = 8;
-  if (path.compare(0, 6, "/proc/") == 0) {
-    const size_t fd = path.find("/fd/");
-    if (fd != std::string::npos) digits = fd + 4;
+constexpr int kMaxLinks = 40;  // as the kernel has it
+
+void PushComponents(std::deque<std::string>& components, std::string_view path) {
+  std::deque<std::string> parts;
+  while (!path.empty()) {
+    const size_t slash = path.find('/');
+    const std::string_view part = path.substr(0, slash);
+    path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
+    if (!part.empty() && part != ".") parts.emplace_back(part);
   }
-  if (digits == std::string::npos || digits >= path.size()) return -1;
-  int number = -1;
-  const auto parsed = std::from_chars(path.data() + digits, path.data() + path.size(), number);
-  return parsed.ec == std::errc() && parsed.ptr == path.data() + path.size() ? number : -1;
+  components.insert(components.begin(), std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end()));
+}
+
+bool IsProc(int fd) {
+  struct statfs info {};
+  return ::fstatfs(fd, &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
 }
 
 }  // namespace
@@ -89,9 +96,6 @@ InsidePaths::Resolved InsidePaths::OfDescriptor(pid_t pid, int fd) const {
 InsidePaths::Resolved InsidePaths::Resolve(pid_t pid, const std::string& base, const std::string& path,
                                            bool follow_last) const {
   const std::string full = path[0] == '/' ? path : base + "/" + path;
-  const std::string normal = NormalizePath(full);
-  if (const int descriptor = DescriptorNamedBy(normal); descriptor >= 0) return OfDescriptor(pid, descriptor);
-
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC | (follow_last ? 0 : O_NOFOLLOW);
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
@@ -99,18 +103,77 @@ InsidePaths::Resolved InsidePaths::Resolve(pid_t pid, const std::string& base, c
   UniqueFd found(linux_sys::OpenAt2(root_.get(), full.c_str(), how));
   if (found) return FromKernelName(ReadLink("/proc/self/fd/" + std::to_string(found.get())));
 
-  const size_t slash =
-      full.find_last_not_of('/') == std::string::npos ? 0 : full.rfind('/', full.find_last_not_of('/'));
-  const std::string parent = slash == 0 || slash == std::string::npos ? "/" : full.substr(0, slash);
-  how.flags = O_PATH | O_CLOEXEC | O_DIRECTORY;
-  UniqueFd directory(linux_sys::OpenAt2(root_.get(), parent.c_str(), how));
-  Resolved resolved;
-  resolved.path = normal;
-  if (directory) {
-    const std::string real_parent = ReadLink("/proc/self/fd/" + std::to_string(directory.get()));
-    resolved.path = NormalizePath(real_parent + full.substr(slash));
+  // Mostly a file that is about to be made: its directory exists, and it is no link that leads elsewhere.
+  const size_t end = full.find_last_not_of('/');
+  const size_t slash = end == std::string::npos ? 0 : full.rfind('/', end);
+  const std::string name = full.substr(slash + 1, end - slash);
+  if (errno == ENOENT && name != "..") {
+    how.flags = O_PATH | O_CLOEXEC | O_DIRECTORY;
+    const std::string parent = slash == 0 ? "/" : full.substr(0, slash);
+    UniqueFd directory(linux_sys::OpenAt2(root_.get(), parent.c_str(), how));
+    char target[1];
+    if (directory && ::readlinkat(directory.get(), name.c_str(), target, sizeof(target)) < 0) {
+      Resolved resolved;
+      resolved.path = NormalizePath(ReadLink("/proc/self/fd/" + std::to_string(directory.get())) + "/" + name);
+      return resolved;
+    }
   }
+  return Walk(pid, full, follow_last);
+}
+
+InsidePaths::Resolved InsidePaths::Walk(pid_t pid, const std::string& path, bool follow_last) const {
+  std::deque<std::string> pending;
+  PushComponents(pending, path);
+  std::string current;  // resolved so far; "" is the root
+  Resolved resolved;
+  for (int links = 0; !pending.empty();) {
+    std::string name = std::move(pending.front());
+    pending.pop_front();
+    if (name == "..") {
+      current.resize(current.empty() ? 0 : current.rfind('/'));
+      continue;
+    }
+    // These two mean the process that looks, and it is not we who look.
+    if (current == "/proc" && name == "self") name = std::to_string(InsidePid(pid));
+    if (current == "/proc" && name == "thread-self") name = std::to_string(InsidePid(pid));
+    const std::string candidate = current + "/" + name;
+    struct open_how how {};
+    how.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW;
+    how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+    UniqueFd found(linux_sys::OpenAt2(root_.get(), candidate.c_str(), how));
+    struct stat info {};
+    if (!found || ::fstat(found.get(), &info) != 0) {
+      resolved.path = candidate;
+      for (const std::string& rest : pending) resolved.path += "/" + rest;
+      resolved.path = NormalizePath(resolved.path);
+      return resolved;
+    }
+    current = candidate;
+    if (!S_ISLNK(info.st_mode) || (pending.empty() && !follow_last)) continue;
+    char target[PATH_MAX];
+    const ssize_t length = ::readlinkat(found.get(), "", target, sizeof(target));
+    if (length <= 0 || ++links > kMaxLinks) break;
+    const std::string text(target, static_cast<size_t>(length));
+    if (text[0] != '/' && IsProc(found.get()) && text.find(':') != std::string::npos) return FromKernelName(text);
+    current = text[0] == '/' ? "" : current.substr(0, current.rfind('/'));
+    PushComponents(pending, IsProc(found.get()) ? FromKernelName(text).path : text);
+  }
+  resolved.path = current.empty() ? "/" : current;
+  resolved.exists = true;
   return resolved;
+}
+
+pid_t InsidePid(pid_t pid) {
+  const Result<std::string> status =
+      linux_sys::ReadSmallFile(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str(), 8192);
+  if (!status) return 0;
+  const size_t line = status->find("\nNSpid:");
+  if (line == std::string::npos) return 0;
+  const size_t end = status->find('\n', line + 1);
+  const size_t last = status->find_last_of(" \t", end - 1) + 1;
+  pid_t inside = 0;
+  std::from_chars(status->data() + last, status->data() + end, inside);
+  return inside;
 }
 
 }  // namespace caisson::sandbox

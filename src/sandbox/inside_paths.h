@@ -31,8 +31,14 @@ class InsidePaths {
   int root_fd() const { return root_.get(); }
 
  private:
+  // Component by component, through links only the process itself can follow (/proc/self/cwd).
+  Resolved Walk(pid_t pid, const std::string& path, bool follow_last) const;
+
   UniqueFd root_;
 };
+
+// The pid of host process `pid` as seen inside its innermost pid namespace; 0 when it is gone.
+pid_t InsidePid(pid_t pid);
 
 // "/a/./b/../c" → "/a/c". Purely textual.
 std::string NormalizePath(const std::string& path);

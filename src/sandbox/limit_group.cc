@@ -189,7 +189,6 @@ Status LimitGroup::ApplyV2(const Limits& limits) {
   CAISSON_TRY_VOID(WriteSmallFile(dir, "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
   CAISSON_TRY_VOID(WriteSmallFile(dir, "cpu.max", std::to_string(limits.cpu_millis * 100) + " 100000"));
   oom_event_ = UniqueFd(::openat(dir, "memory.events", O_RDONLY | O_CLOEXEC));
-  pids_event_ = UniqueFd(::openat(dir, "pids.events", O_RDONLY | O_CLOEXEC));
   return {};
 }
 
@@ -217,7 +216,6 @@ Status LimitGroup::ApplyHybrid(const Limits& limits) {
   CAISSON_TRY(oom_control_, linux_sys::OpenAt(memory_dir_.get(), "memory.oom_control", O_RDONLY));
   CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "cgroup.event_control",
                                   std::to_string(oom_event_.get()) + " " + std::to_string(oom_control_.get())));
-  pids_event_ = UniqueFd(::openat(pids_dir_.get(), "pids.events", O_RDONLY | O_CLOEXEC));
   return {};
 }
 
@@ -238,12 +236,16 @@ GroupCounters LimitGroup::Read() const {
                           : ReadNumber(memory_dir_.get(), "memory.oom_control", "oom_kill");
   counters.peak_memory_bytes = v2 ? ReadNumber(v2_dir_.get(), "memory.peak", "")
                                   : ReadNumber(memory_dir_.get(), "memory.max_usage_in_bytes", "");
-  counters.refused_forks = ReadNumber(pids, "pids.events", "max");
+  counters.refused_forks = ReadRefusedForks();
   counters.peak_processes = ReadNumber(pids, "pids.peak", "");
   counters.cpu_ms = ReadNumber(v2_dir_.get(), "cpu.stat", "usage_usec") / 1000;
   if (v2) counters.throttled_ms = ReadNumber(v2_dir_.get(), "cpu.stat", "throttled_usec") / 1000;
   if (cpu_dir_) counters.throttled_ms = ReadNumber(cpu_dir_.get(), "cpu.stat", "throttled_time") / 1'000'000;
   return counters;
+}
+
+int64_t LimitGroup::ReadRefusedForks() const {
+  return ReadNumber(host_.driver == CgroupDriver::kV2 ? v2_dir_.get() : pids_dir_.get(), "pids.events", "max");
 }
 
 LimitGroup::~LimitGroup() {

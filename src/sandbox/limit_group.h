@@ -58,11 +58,11 @@ class LimitGroup {
   int clone_into_fd() const { return v2_dir_.get(); }
   // v1 "tasks" files, for PID 1 to move itself by.
   std::vector<int> task_fds() const;
-  // Readable (epoll EPOLLIN) or exceptional (EPOLLPRI) when memory ran out or a fork was refused; -1 for none.
+  // Readable (epoll EPOLLIN) on v1, exceptional (EPOLLPRI) on v2, when memory ran out; -1 for none.
   int oom_event_fd() const { return oom_event_.get(); }
-  int pids_event_fd() const { return pids_event_.get(); }
 
   GroupCounters Read() const;
+  int64_t ReadRefusedForks() const;
 
  private:
   LimitGroup() = default;
@@ -73,7 +73,7 @@ class LimitGroup {
   int slot_ = -1;
   UniqueFd v2_dir_, memory_dir_, pids_dir_, cpu_dir_;
   UniqueFd memory_tasks_, pids_tasks_, cpu_tasks_;
-  UniqueFd oom_event_, oom_control_, pids_event_;
+  UniqueFd oom_event_, oom_control_;
 };
 
 }  // namespace caisson::sandbox

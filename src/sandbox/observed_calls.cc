@@ -31,6 +31,7 @@ constexpr PathCall kPathCalls[] = {
     {SYS_mknod, Target::kEntry, kNoArgument, 0},
     {SYS_mknodat, Target::kEntry, 0, 1},
     {SYS_truncate, Target::kExisting, kNoArgument, 0},
+    {SYS_ftruncate, Target::kExisting, 0, kNoArgument},
     {SYS_fallocate, Target::kExisting, 0, kNoArgument},
     {SYS_chmod, Target::kExisting, kNoArgument, 0},
     {SYS_fchmod, Target::kExisting, 0, kNoArgument},

@@ -6,25 +6,27 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <climits>
+#include <cstddef>
 #include <cstring>
-
-#include "linux/files.h"
 
 namespace caisson::sandbox {
 
 namespace {
+
+constexpr char kWriteElsewhere[] = "write below /scratch or /tmp instead";
 
 bool ReadMemory(pid_t pid, uint64_t address, void* to, size_t size) {
   struct iovec local {
     to, size
   };
   struct iovec remote {
-    reinterpret_cast<void*>(address), size
+    reinterpret_cast<void*>(address), size  // NOLINT(performance-no-int-to-ptr): another process's address
   };
   return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
 }
@@ -105,19 +107,6 @@ bool IsSelfTuning(const std::string& path) {
 
 }  // namespace
 
-pid_t InsidePid(pid_t pid) {
-  const Result<std::string> status =
-      linux_sys::ReadSmallFile(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str(), 8192);
-  if (!status) return 0;
-  const size_t line = status->find("\nNSpid:");
-  if (line == std::string::npos) return 0;
-  const size_t end = status->find('\n', line + 1);
-  const size_t last = status->find_last_of(" \t", end - 1) + 1;
-  pid_t inside = 0;
-  std::from_chars(status->data() + last, status->data() + end, inside);
-  return inside;
-}
-
 Observer::Observer(UniqueFd listener, UniqueFd root, const SeccompProgram& program, Options options)
     : listener_(std::move(listener)), paths_(std::move(root)), program_(program), options_(std::move(options)) {
   // Linux 6.6: wake us on the CPU of the call, an order of magnitude cheaper than waking another one. Older kernels say
@@ -125,7 +114,7 @@ Observer::Observer(UniqueFd listener, UniqueFd root, const SeccompProgram& progr
   ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 }
 
-Observer::Seen Observer::HandleOne() {
+Observer::Seen Observer::HandleOne(const std::function<void()>& before_fork) {
   struct seccomp_notif notification {};
   Seen seen;
   // ENOENT: the caller was killed before we looked. Nothing was attempted that returned.
@@ -137,7 +126,11 @@ Observer::Seen Observer::HandleOne() {
     // The filter and its rules come from one file and a test compares them; if they ever disagree, refuse.
     response.error = -ENOSYS;
   } else if (rule->disposition == Disposition::kObserve) {
-    seen.violation = Judge(notification, *rule);
+    if (rule->violation_class == ViolationClass::kProcessLimit) {
+      before_fork();
+    } else {
+      seen.violation = Judge(notification, *rule);
+    }
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
   } else {
     seen.violation = Describe(notification, *rule);
@@ -179,6 +172,8 @@ std::optional<Violation> Observer::Judge(const struct seccomp_notif& notificatio
   int count = 0;
   if (const PathCall* call = FindPathCalls(notification.data.nr, &count)) {
     for (int i = 0; i < count && !violation; ++i) violation = JudgeWrite(notification, call[i]);
+  } else if (notification.data.nr == SYS_bind) {
+    violation = JudgeBind(notification);
   } else if (const AddressCall* address = FindAddressCall(notification.data.nr)) {
     violation = JudgeAddress(notification, *address);
   }
@@ -235,7 +230,26 @@ std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notifi
   violation.evidence.emplace_back("path", file.path);
   if (notification.data.nr == SYS_openat) violation.evidence.emplace_back("flags", Hex(args[2]));
   if (notification.data.nr == SYS_open) violation.evidence.emplace_back("flags", Hex(args[1]));
-  if (violation.reason.empty()) violation.suggestion = "write below /scratch or /tmp instead";
+  if (violation.reason.empty()) violation.suggestion = kWriteElsewhere;
+  return violation;
+}
+
+// Binding a unix socket to a path makes a file there.
+std::optional<Violation> Observer::JudgeBind(const struct seccomp_notif& notification) const {
+  const pid_t pid = static_cast<pid_t>(notification.pid);
+  const auto& args = notification.data.args;
+  struct sockaddr_un address {};
+  const size_t size = std::min<size_t>(static_cast<uint32_t>(args[2]), sizeof(address));
+  if (size <= offsetof(struct sockaddr_un, sun_path) || !ReadMemory(pid, args[1], &address, size)) return std::nullopt;
+  const std::string path(address.sun_path, ::strnlen(address.sun_path, size - offsetof(struct sockaddr_un, sun_path)));
+  if (address.sun_family != AF_UNIX || path.empty()) return std::nullopt;  // abstract names are the network namespace's
+  const std::string base = path[0] == '/' ? "" : paths_.DirectoryOf(pid, AT_FDCWD);
+  const InsidePaths::Resolved file = paths_.Resolve(pid, base, path, false);
+  if (MayBeWritten(file)) return std::nullopt;
+  Violation violation;
+  violation.confidence = Confidence::kObserved;
+  violation.evidence.emplace_back("path", file.path);
+  violation.suggestion = kWriteElsewhere;
   return violation;
 }
 

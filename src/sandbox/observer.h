@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,12 +36,14 @@ class Observer {
     std::optional<Violation> violation;
     bool kill = false;  // the call is never to return: end the sandbox
   };
-  // Takes one notification and answers it. Times are left for the caller to fill in.
-  Seen HandleOne();
+  // Takes one notification and answers it; `before_fork` is called before a process or thread is made, where that is
+  // observed. Times are left for the caller to fill in.
+  Seen HandleOne(const std::function<void()>& before_fork);
 
  private:
   std::optional<Violation> Judge(const struct seccomp_notif& notification, const NotifyRule& rule) const;
   std::optional<Violation> JudgeWrite(const struct seccomp_notif& notification, const PathCall& call) const;
+  std::optional<Violation> JudgeBind(const struct seccomp_notif& notification) const;
   std::optional<Violation> JudgeAddress(const struct seccomp_notif& notification, const AddressCall& call) const;
   bool MayBeWritten(const InsidePaths::Resolved& file) const;
   Violation Describe(const struct seccomp_notif& notification, const NotifyRule& rule) const;
@@ -50,8 +53,5 @@ class Observer {
   const SeccompProgram& program_;
   Options options_;
 };
-
-// The pid of host process `pid` as seen inside its innermost pid namespace; 0 when it is gone.
-pid_t InsidePid(pid_t pid);
 
 }  // namespace caisson::sandbox

@@ -14,8 +14,15 @@ void OutputKeeper::Append(std::string_view bytes) {
   if (tail_.size() > 2 * tail_budget_) tail_.erase(0, tail_.size() - static_cast<size_t>(tail_budget_));
 }
 
-CapturedStream OutputKeeper::Take() {
-  if (tail_.size() > tail_budget_) tail_.erase(0, tail_.size() - static_cast<size_t>(tail_budget_));
+CapturedStream OutputKeeper::Take(uint64_t limit) {
+  const size_t head_limit = static_cast<size_t>(limit - limit / 4), tail_limit = static_cast<size_t>(limit / 4);
+  if (head_.size() + tail_.size() > limit || tail_.size() > tail_budget_) {
+    // The tail's beginning may be where the head was cut: move it there before cutting.
+    if (total_ == head_.size() + tail_.size()) tail_.insert(0, std::exchange(head_, {}));
+    if (head_.empty()) head_ = tail_.substr(0, head_limit);
+    head_.resize(std::min(head_.size(), head_limit));
+    tail_.erase(0, tail_.size() - std::min({tail_.size(), tail_limit, static_cast<size_t>(tail_budget_)}));
+  }
   CapturedStream stream;
   stream.total_bytes = total_;
   stream.dropped_bytes = total_ - head_.size() - tail_.size();

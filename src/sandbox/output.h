@@ -15,7 +15,8 @@ class OutputKeeper {
   explicit OutputKeeper(uint64_t budget) : head_budget_(budget - budget / 4), tail_budget_(budget / 4) {}
 
   void Append(std::string_view bytes);
-  CapturedStream Take();
+  // What was kept, cut down to `limit` bytes from the middle, and starts anew.
+  CapturedStream Take(uint64_t limit);
   uint64_t total() const { return total_; }
 
  private:

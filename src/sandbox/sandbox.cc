@@ -135,6 +135,11 @@ Status Sandbox::PrepareIdentity() {
                                 "; or use a profile whose allow_degraded lists cgroup");
     }
     context_.limit_processes_by_rlimit = true;
+    if (spec_.seccomp_watched == nullptr) {
+      return Error::Unsupported("wall cgroup: the filter " + std::string(spec_.seccomp->name) +
+                                " has no variant that counts processes");
+    }
+    spec_.seccomp = spec_.seccomp_watched;
     isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" + cgroup_host_.why_none +
                                   ")");
   }
@@ -183,6 +188,9 @@ Status Sandbox::PrepareStreams() {
     stdin_pipes_.emplace_back();
     if (!piped) continue;
     CAISSON_TRY(auto pipe, MakePipe());
+    if (isolation_.own_id_range && ::fchown(pipe.first.get(), isolation_.host_uid, isolation_.host_uid) != 0) {
+      return Error::System(errno, "give the workload its input pipe");
+    }
     context_.stdin_fds.back() = pipe.first.get();
     child_fds_.push_back(std::move(pipe.first));
     stdin_pipes_.back() = std::move(pipe.second);
@@ -193,6 +201,10 @@ Status Sandbox::PrepareStreams() {
        {std::pair{&context_.stdout_fd, &stdout_pipe_}, std::pair{&context_.stderr_fd, &stderr_pipe_}}) {
     CAISSON_TRY(auto pipe, MakePipe());
     SetNonblocking(pipe.first.get());
+    // Opening /dev/stdout opens the pipe anew, which takes being its owner.
+    if (isolation_.own_id_range && ::fchown(pipe.second.get(), isolation_.host_uid, isolation_.host_uid) != 0) {
+      return Error::System(errno, "give the workload its output pipe");
+    }
     *pipe_end = std::move(pipe.first);
     *number = pipe.second.get();
     child_fds_.push_back(std::move(pipe.second));

@@ -10,6 +10,7 @@ namespace caisson::sandbox {
 
 // Written by tools/seccomp_compile.cc.
 extern const SeccompProgram kSeccompBalanced;
+extern const SeccompProgram kSeccompBalancedWatched;
 extern const SeccompProgram kSeccompStrict;
 extern const std::span<const char* const> kSyscallNames;
 
@@ -31,7 +32,7 @@ bool Matches(const NotifyRule& rule, const seccomp_data& data) {
 }  // namespace
 
 const SeccompProgram* FindSeccompProgram(const char* name) {
-  for (const SeccompProgram* program : {&kSeccompBalanced, &kSeccompStrict}) {
+  for (const SeccompProgram* program : {&kSeccompBalanced, &kSeccompBalancedWatched, &kSeccompStrict}) {
     if (std::strcmp(program->name, name) == 0) return program;
   }
   return nullptr;

@@ -240,7 +240,7 @@ class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
   std::set<const NotifyRule*> used_rules_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Profiles, SeccompProgramTest, ::testing::Values("balanced", "strict"),
+INSTANTIATE_TEST_SUITE_P(Profiles, SeccompProgramTest, ::testing::Values("balanced", "balanced-watched", "strict"),
                          [](const auto& profile) { return std::string(profile.param); });
 
 TEST_P(SeccompProgramTest, AgreesWithTheJsonEverywhere) {

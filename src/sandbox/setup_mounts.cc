@@ -51,6 +51,19 @@ int Mask(SetupContext& context, const std::string& path, const char* cover) {
   return AttachAndClose(tree, context.root_fd, target) == 0 ? 0 : errno;
 }
 
+// Programs count CPUs in /proc/stat when there is no /sys. What they find must be what they may use.
+int WriteCpuStatistics(SetupContext& context) {
+  char text[16384];
+  int size = ::snprintf(text, sizeof(text), "cpu  0 0 0 0 0 0 0 0 0 0\n");
+  const int count = CPU_COUNT(&context.cpus);
+  for (int cpu = 0; cpu < count && size < static_cast<int>(sizeof(text)) - 256; ++cpu) {
+    size += ::snprintf(text + size, sizeof(text) - static_cast<size_t>(size), "cpu%d 0 0 0 0 0 0 0 0 0 0\n", cpu);
+  }
+  size += ::snprintf(text + size, sizeof(text) - static_cast<size_t>(size),
+                     "intr 0\nctxt 0\nbtime 0\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n");
+  return WriteFileAt(context.root_fd, ".cover/stat", text, static_cast<size_t>(size), 0444) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 int DetachPropagation(SetupContext&) {
@@ -64,7 +77,8 @@ int MountRoot(SetupContext& context) {
   // A detached tree cannot be mounted on before Linux 6.15, so it is attached at once: on top of "/", which every host
   // has. Our own root is still the old one, below it, so host paths keep resolving until the pivot.
   if (::move_mount(context.root_fd, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
-  for (const char* directory : {"usr", "etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".empty"}) {
+  for (const char* directory :
+       {"usr", "etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".cover", ".cover/empty"}) {
     if (::mkdirat(context.root_fd, directory, 0755) != 0) return errno;
   }
   if (::symlinkat("/tmp", context.root_fd, "var/tmp") != 0) return errno;
@@ -179,24 +193,32 @@ int MountProc(SetupContext& context) {
   for (const std::string& path : context.spec->masked_files) {
     if (const int error = Mask(context, path, "dev/null"); error != 0) return error;
   }
-  // The cover for directories is made read-only once; its clones inherit that, as those of /dev/null do.
-  const int cover = CloneTree(context.root_fd, ".empty", 0, kReadOnlyTree | MOUNT_ATTR_NOEXEC);
-  if (AttachAndClose(cover, context.root_fd, ".empty") != 0) return errno;
-  for (const std::string& path : context.spec->masked_directories) {
-    if (const int error = Mask(context, path, ".empty"); error != 0) return error;
+  // The covers are made read-only once; their clones inherit that, as those of /dev/null do.
+  if (context.restrict_cpus) {
+    if (const int error = WriteCpuStatistics(context); error != 0) return error;
   }
+  const int cover = CloneTree(context.root_fd, ".cover", 0, kReadOnlyTree | MOUNT_ATTR_NOEXEC);
+  if (AttachAndClose(cover, context.root_fd, ".cover") != 0) return errno;
+  for (const std::string& path : context.spec->masked_directories) {
+    if (const int error = Mask(context, path, ".cover/empty"); error != 0) return error;
+  }
+  if (context.restrict_cpus && !context.spec->proc_pids_only) return Mask(context, "stat", ".cover/stat");
   return 0;
 }
 
 int PivotIntoRoot(SetupContext& context) {
-  struct mount_attr attr {};
-  attr.attr_set = MOUNT_ATTR_RDONLY;
-  if (::mount_setattr(context.root_fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0) return errno;
   if (::fchdir(context.root_fd) != 0) return errno;
   // "." for both stacks the old root on the new one, where it can be detached without a directory to put it in.
   if (linux_sys::PivotRoot(".", ".") != 0) return errno;
   if (::umount2(".", MNT_DETACH) != 0) return errno;
   if (::chdir("/") != 0) return errno;
+  // What covers were made of is needed no more; the clones keep it alive.
+  if (::umount2("/.cover", MNT_DETACH) != 0) return errno;
+  if (context.restrict_cpus && ::unlink("/.cover/stat") != 0) return errno;
+  if (::rmdir("/.cover/empty") != 0 || ::rmdir("/.cover") != 0) return errno;
+  struct mount_attr attr {};
+  attr.attr_set = MOUNT_ATTR_RDONLY;
+  if (::mount_setattr(AT_FDCWD, "/", 0, &attr, sizeof(attr)) != 0) return errno;
   context.stdin_null_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   return context.stdin_null_fd < 0 ? errno : 0;
 }

@@ -109,9 +109,18 @@ int WriteWorkspaceFiles(int directory, const std::vector<WorkspaceFile>& files) 
       parent[slash] = '\0';
       if (MakeDirectories(directory, parent, 0755) != 0) return errno;
     }
-    const int result = file.symlink
-                           ? ::symlinkat(file.bytes.c_str(), directory, file.path.c_str())
-                           : WriteFileAt(directory, file.path.c_str(), file.bytes.data(), file.bytes.size(), file.mode);
+    int result = 0;
+    switch (file.kind) {
+      case FileKind::kRegular:
+        result = WriteFileAt(directory, file.path.c_str(), file.bytes.data(), file.bytes.size(), file.mode);
+        break;
+      case FileKind::kSymlink:
+        result = ::symlinkat(file.bytes.c_str(), directory, file.path.c_str());
+        break;
+      case FileKind::kDirectory:
+        result = MakeDirectories(directory, file.path.c_str(), 0755);
+        break;
+    }
     if (result != 0) return errno;
   }
   return 0;

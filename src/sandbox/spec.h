@@ -20,12 +20,14 @@ namespace caisson::sandbox {
 
 enum class Access : uint8_t { kReadOnly, kCopyOnWrite, kReadWrite };
 
-// A regular file or a symbolic link that is written into the workspace before the workload starts.
+enum class FileKind : uint8_t { kRegular, kSymlink, kDirectory };
+
+// What is written into the workspace before the workload starts.
 struct WorkspaceFile {
-  std::string path;   // relative, no "." or ".." components; parents come first as directories are made on the way
+  std::string path;   // relative, no "." or ".." components; missing parents are made on the way
   std::string bytes;  // contents, or the target of a symbolic link
   mode_t mode = 0644;
-  bool symlink = false;
+  FileKind kind = FileKind::kRegular;
 };
 
 struct Mount {
@@ -69,6 +71,7 @@ struct Spec {
   std::string hostname = "caisson";
   Limits limits;
   const SeccompProgram* seccomp = nullptr;
+  const SeccompProgram* seccomp_watched = nullptr;  // used instead where no cgroup counts processes
   std::vector<Command> commands;
   Stdio stdio = Stdio::kCapture;
   bool allow_watched_limits = false;  // accept rlimits and sampling where no cgroup can be made

@@ -71,7 +71,7 @@ bool Streams::Read(Flow& flow) {
   flow.total += bytes.size();
   flow.kept.Append(bytes);
   if (flow.sink >= 0 && before < budget_) flow.pending.append(bytes.substr(0, static_cast<size_t>(budget_ - before)));
-  if (ends_.stdio != Stdio::kCapture) (void)flow.kept.Take();
+  if (ends_.stdio != Stdio::kCapture) (void)flow.kept.Take(0);
   return true;
 }
 
@@ -161,6 +161,14 @@ void Streams::ResizeTerminal() {
   if (ends_.terminal < 0) return;
   struct winsize size {};
   if (::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0) ::ioctl(ends_.terminal, TIOCSWINSZ, &size);
+}
+
+uint64_t Streams::Share(const Flow& flow) const {
+  const uint64_t total = total_bytes();
+  if (total <= budget_) return budget_;
+  // In proportion to what each wrote; doubles are exact enough, and both shares are rounded down.
+  return static_cast<uint64_t>(static_cast<double>(budget_) * static_cast<double>(flow.total) /
+                               static_cast<double>(total));
 }
 
 void Streams::Drain() {

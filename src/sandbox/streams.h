@@ -32,8 +32,9 @@ class Streams {
   void Drain();
   void ResizeTerminal();
   uint64_t total_bytes() const { return output_.total + error_.total; }
-  CapturedStream TakeOutput() { return output_.kept.Take(); }
-  CapturedStream TakeError() { return error_.kept.Take(); }
+  // Both together keep no more than the budget.
+  CapturedStream TakeOutput() { return output_.kept.Take(Share(output_)); }
+  CapturedStream TakeError() { return error_.kept.Take(Share(error_)); }
 
  private:
   struct Flow {
@@ -44,6 +45,7 @@ class Streams {
     std::string pending;  // read, and not yet taken by the sink
     OutputKeeper kept;
   };
+  uint64_t Share(const Flow& flow) const;
   // False when the source has nothing more for now.
   bool Read(Flow& flow);
   void Write(Flow& flow, bool may_wait);

@@ -29,15 +29,14 @@ constexpr int64_t kWatchIntervalMs = 10;
 constexpr int64_t kBusyWatchIntervalMs = 3;
 // A program that copes with a refused fork does not ask this many more times.
 constexpr int64_t kToleratedRefusedForks = 64;
-// Where only sampling counts: this many samples at the limit, one after the other, are a bomb and not a peak.
-constexpr int kToleratedSamplesAtLimit = 50;
+// How often counters that give no notice are read.
+constexpr int64_t kCounterIntervalMs = 50;
 
 enum Tag : uint32_t {
   kControl,
   kListener,
   kDns,
   kOom,
-  kPids,
   kSignal,
   kPidfd,
   kInput,
@@ -71,7 +70,8 @@ class Supervision {
   void OnDns();
   void OnSignal();
   void CheckMemory();
-  void CheckProcesses();
+  void ReadCounters();
+  void BeforeFork();
   void CheckScratch();
   void CheckClock();
   void Sample();
@@ -95,9 +95,10 @@ class Supervision {
   int64_t kill_at_ms_ = -1;  // after a signal's grace
   int64_t next_sample_ms_ = 0;
   int64_t recheck_memory_until_ms_ = -1;  // the kernel tells of an OOM a moment before it counts it
-  int samples_at_limit_ = 0;
   TreeMeasure peak_;
-  bool at_process_limit_ = false;
+  int64_t next_counters_ms_ = kCounterIntervalMs;
+  int64_t refused_forks_ = 0;
+  int64_t tasks_at_most_ = 0;  // where no cgroup counts them
   bool scratch_full_ = false;
   bool ended_ = false;  // PID 1 has reported the command's end
   bool lost_ = false;   // PID 1 is gone without a report
@@ -132,7 +133,6 @@ void Supervision::Watch() {
     const bool v1 = sandbox_.group_->driver() == CgroupDriver::kHybrid;
     if (sandbox_.group_->oom_event_fd() >= 0)
       loop_.Watch(sandbox_.group_->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
-    if (sandbox_.group_->pids_event_fd() >= 0) loop_.Watch(sandbox_.group_->pids_event_fd(), EPOLLPRI, kPids);
     if (command_ != 0) before_ = sandbox_.group_->Read();  // a new group has counted nothing
   }
   streams_.Start();
@@ -149,6 +149,7 @@ Result<CommandOutcome> Supervision::Run() {
   while (!ended_ && !lost_ && !killed_) {
     for (const auto& event : loop_.Wait(NextTimeout())) Dispatch(event.data.u32);
     CheckClock();
+    if (ElapsedMs() >= next_counters_ms_) ReadCounters();
     if (sandbox_.meter_ && ElapsedMs() >= next_sample_ms_) Sample();
     if (recheck_memory_until_ms_ >= 0) CheckMemory();
     if (streams_.total_bytes() > static_cast<uint64_t>(limits_.output_bytes)) EndBy(Ending::kOutputLimit);
@@ -173,8 +174,6 @@ void Supervision::Dispatch(uint32_t tag) {
     case kOom:
       recheck_memory_until_ms_ = ElapsedMs() + 500;
       return CheckMemory();
-    case kPids:
-      return CheckProcesses();
     case kSignal:
       return OnSignal();
     default:
@@ -184,7 +183,7 @@ void Supervision::Dispatch(uint32_t tag) {
 
 int Supervision::NextTimeout() const {
   const int64_t now = ElapsedMs();
-  int64_t next = options_.timeout_ms - now;
+  int64_t next = std::min(options_.timeout_ms, next_counters_ms_) - now;
   if (kill_at_ms_ >= 0) next = std::min(next, kill_at_ms_ - now);
   if (sandbox_.meter_) next = std::min(next, next_sample_ms_ - now);
   if (recheck_memory_until_ms_ >= 0) next = std::min<int64_t>(next, 1);
@@ -214,7 +213,7 @@ void Supervision::OnControl() {
 
 void Supervision::OnNotification() {
   CheckScratch();  // before a file that filled it is removed
-  Observer::Seen seen = sandbox_.observer_->HandleOne();
+  Observer::Seen seen = sandbox_.observer_->HandleOne([this] { BeforeFork(); });
   if (seen.violation) {
     seen.violation->time_ms = ElapsedMs();
     Add(*std::move(seen.violation));
@@ -279,13 +278,20 @@ void Supervision::CheckMemory() {
   if (ElapsedMs() > recheck_memory_until_ms_) recheck_memory_until_ms_ = -1;
 }
 
-void Supervision::CheckProcesses() {
-  if (sandbox_.group_->Read().refused_forks - before_.refused_forks > kToleratedRefusedForks)
-    EndBy(Ending::kProcessLimit);
-  // Reading from the start arms the next notice.
-  char text[64];
-  if (::pread(sandbox_.group_->pids_event_fd(), text, sizeof(text), 0) < 0)
-    loop_.Forget(sandbox_.group_->pids_event_fd());
+void Supervision::ReadCounters() {
+  next_counters_ms_ = ElapsedMs() + kCounterIntervalMs;
+  CheckScratch();
+  if (sandbox_.group_) refused_forks_ = sandbox_.group_->ReadRefusedForks() - before_.refused_forks;
+  if (refused_forks_ > kToleratedRefusedForks) EndBy(Ending::kProcessLimit);
+}
+
+void Supervision::BeforeFork() {
+  // Between two measurements there can be at most as many more tasks as were asked for.
+  if (++tasks_at_most_ <= limits_.processes) return;
+  const int64_t tasks = sandbox_.meter_->Measure().tasks;
+  peak_.tasks = std::max(peak_.tasks, tasks);
+  tasks_at_most_ = tasks + 1;
+  if (tasks >= limits_.processes) ++refused_forks_;
 }
 
 void Supervision::CheckScratch() {
@@ -316,13 +322,7 @@ void Supervision::Sample() {
     EndBy(Ending::kMemoryLimit);
     AddLimit(ViolationClass::kMemoryLimit, "limit.mem", limits_.memory_bytes, {{"measured_bytes", memory}});
   }
-  if (now.tasks >= limits_.processes) {
-    at_process_limit_ = true;
-    if (++samples_at_limit_ > kToleratedSamplesAtLimit) EndBy(Ending::kProcessLimit);
-  } else {
-    samples_at_limit_ = 0;
-  }
-  const bool busy = memory > limits_.memory_bytes / 2 || now.tasks > limits_.processes / 4;
+  const bool busy = memory > limits_.memory_bytes / 2;
   next_sample_ms_ = ElapsedMs() + (busy ? kBusyWatchIntervalMs : kWatchIntervalMs);
 }
 
@@ -391,8 +391,9 @@ void Supervision::JudgeCounters() {
     outcome_.usage.cpu_ms = peak_.cpu_ms;
     outcome_.usage.peak_memory_bytes = peak_.resident_bytes;
     outcome_.usage.processes_peak = peak_.tasks;
-    if (at_process_limit_ && !clean) {
-      AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes, {{"measured_tasks", peak_.tasks}});
+    if (refused_forks_ > 0 && !clean) {
+      AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes,
+               {{"measured_tasks", peak_.tasks}, {"refused_forks", refused_forks_}});
     }
     return;
   }

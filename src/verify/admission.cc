@@ -77,7 +77,7 @@ Status AdmitSource(const Request& request, Admitted& admitted, std::vector<std::
     return Error::Denied("source.archive: archives are taken by the service only; give path or files");
   if (!request.source.path) {
     for (const SourceFile& file : request.source.files) {
-      admitted.plan.workspace_files.push_back({file.name, file.bytes, 0644, false});
+      admitted.plan.workspace_files.push_back({file.name, file.bytes, 0644, policy::FileKind::kRegular});
       names.push_back(file.name);
     }
     if (names.size() == 1 && names[0].find('/') == std::string::npos) given_file = names[0];
@@ -130,9 +130,10 @@ Result<Admitted> Admit(const Request& request, const OperatorLimits& operator_li
   std::vector<Check> checks = request.checks;
   admitted.default_checks = checks.empty();
   if (admitted.default_checks) {
-    CAISSON_TRY(DefaultChecks chosen, ChooseChecks(names, given_file));
-    checks = std::move(chosen.checks);
-    admitted.skipped = std::move(chosen.skipped);
+    Result<DefaultChecks> chosen = ChooseChecks(names, given_file);
+    if (!chosen) return std::move(chosen).error().In(request.source.path.value_or("source"));
+    checks = std::move(chosen->checks);
+    admitted.skipped = std::move(chosen->skipped);
   }
   for (Check& check : checks) {
     policy::PlannedCommand command;

@@ -21,9 +21,11 @@ for top, directories, files in os.walk("/workspace"):
         except OSError as error:
             failed = True
             print(f"{path}: {error}", file=sys.stderr)
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
             failed = True
             traceback.print_exc()
+            if not isinstance(error, SyntaxError) or error.filename != path:
+                print(f"in {path}", file=sys.stderr)
 sys.exit(1 if failed else 0)
 )py";
 

@@ -119,7 +119,8 @@ json ToJson(const runtime::IsolationReport& isolation) {
 json ToJson(const VerificationResult& result) {
   json checks = json::array(), violations = json::array(), artifacts = json::array(), skipped = json::array();
   std::string stdout_text, stderr_text;
-  uint64_t total_bytes = 0, dropped_bytes = 0;
+  uint64_t total_bytes = 0;
+  bool truncated = false;
   for (const CheckRecord& check : result.checks) {
     checks.push_back(ToJson(check));
     std::vector<Violation> in_time = check.outcome.violations;
@@ -129,11 +130,12 @@ json ToJson(const VerificationResult& result) {
       violations.push_back(ToJson(violation));
       violations.back()["check"] = check.name;
     }
+    truncated = truncated || check.outcome.ending == Ending::kOutputLimit;  // cut off, wherever it was cut
     stdout_text += StreamText(check.outcome.stdout_stream);
     stderr_text += StreamText(check.outcome.stderr_stream);
     for (const CapturedStream* stream : {&check.outcome.stdout_stream, &check.outcome.stderr_stream}) {
       total_bytes += stream->total_bytes;
-      dropped_bytes += stream->dropped_bytes;
+      truncated = truncated || stream->dropped_bytes > 0;
     }
   }
   for (const Artifact& artifact : result.artifacts) {
@@ -164,7 +166,7 @@ json ToJson(const VerificationResult& result) {
       {"checks", std::move(checks)},
       {"violations", std::move(violations)},
       {"usage", ToJson(TotalUsage(result.checks))},
-      {"output", {{"truncated", dropped_bytes > 0}, {"bytes_total", total_bytes}}},
+      {"output", {{"truncated", truncated}, {"bytes_total", total_bytes}}},
       {"policy_digest", NullIfEmpty(result.policy_digest)},
       {"source_digest", NullIfEmpty(result.source_digest)},
       {"host", {{"kernel", KernelRelease()}, {"caisson_version", kVersion}}},

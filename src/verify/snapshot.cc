@@ -29,9 +29,15 @@ UniqueFd OpenBelow(int directory, const char* name, uint64_t flags) {
   return UniqueFd(linux_sys::OpenAt2(directory, name, how));
 }
 
-// One line per entry, in order of name: type and permission to run, name, hash of the contents or link target.
-std::string DigestLine(const std::string& path, bool symlink, bool executable, const std::string& content_hash) {
-  return std::string(symlink ? "l" : executable ? "x" : "f") + " " + content_hash + " " + path + '\0';
+// One line per entry, in order of name: kind, hash of the contents or link target, name.
+std::string DigestLine(const policy::PlannedFile& file, const std::string& content_hash) {
+  const char* kind = file.kind == policy::FileKind::kSymlink     ? "l "
+                     : file.kind == policy::FileKind::kDirectory ? "d "
+                     : (file.mode & 0111) != 0                   ? "x "
+                                                                 : "f ";
+  std::string line = kind;
+  line.append(content_hash).append(" ").append(file.path).push_back('\0');
+  return line;
 }
 
 class Reader {
@@ -66,8 +72,7 @@ class Reader {
       bytes_ += static_cast<uint64_t>(size);
       if (Fits()) bytes.append(chunk, static_cast<size_t>(size));
     }
-    Keep(path, DigestLine(path, false, executable, hash.FinishHex()),
-         {path, std::move(bytes), executable ? 0755U : 0644U, false});
+    Keep({path, std::move(bytes), executable ? 0755U : 0644U, policy::FileKind::kRegular}, hash.FinishHex());
     names_.push_back(path);
     return {};
   }
@@ -87,8 +92,8 @@ class Reader {
  private:
   bool Fits() const { return bytes_ <= limits_.bytes && lines_.size() <= limits_.files; }
 
-  void Keep(const std::string& path, std::string line, policy::PlannedFile file) {
-    lines_.emplace(path, std::move(line));
+  void Keep(policy::PlannedFile file, const std::string& content_hash) {
+    lines_.emplace(file.path, DigestLine(file, content_hash));
     if (Fits())
       files_.push_back(std::move(file));
     else
@@ -102,6 +107,7 @@ class Reader {
     if (S_ISDIR(info.st_mode)) {
       UniqueFd below = OpenBelow(directory, name.c_str(), O_RDONLY | O_DIRECTORY);
       if (!below) return Error::Invalid(path + ": " + std::strerror(errno));
+      Keep({path, "", 0755U, policy::FileKind::kDirectory}, "-");  // also the empty ones: git has such
       return ReadDirectory(below.get(), path, depth + 1);
     }
     if (S_ISLNK(info.st_mode)) {
@@ -109,7 +115,8 @@ class Reader {
       const ssize_t length = ::readlinkat(directory, name.c_str(), target, sizeof(target));
       if (length < 0) return Error::Invalid(path + ": " + std::strerror(errno));
       std::string text(target, static_cast<size_t>(length));
-      Keep(path, DigestLine(path, true, false, Sha256Hex(text)), {path, std::move(text), 0777U, true});
+      const std::string hash = Sha256Hex(text);
+      Keep({path, std::move(text), 0777U, policy::FileKind::kSymlink}, hash);
       return {};
     }
     if (!S_ISREG(info.st_mode)) return {};  // sockets, pipes and devices are nobody's source
@@ -152,7 +159,7 @@ Result<Snapshot> TakeSnapshot(const policy::JudgedPath& source, const SnapshotLi
 std::string DigestOf(const std::vector<policy::PlannedFile>& files) {
   std::map<std::string, std::string> lines;
   for (const policy::PlannedFile& file : files) {
-    lines.emplace(file.path, DigestLine(file.path, file.symlink, (file.mode & 0111) != 0, Sha256Hex(file.bytes)));
+    lines.emplace(file.path, DigestLine(file, Sha256Hex(file.bytes)));
   }
   std::string all;
   for (const auto& [path, line] : lines) all += line;

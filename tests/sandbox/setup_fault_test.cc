@@ -20,6 +20,7 @@ namespace {
 Spec SmallSpec(const std::string& marker_directory) {
   Spec spec;
   spec.seccomp = FindSeccompProgram("balanced");
+  spec.seccomp_watched = FindSeccompProgram("balanced-watched");
   spec.limits = {int64_t{64} << 20, 16, 2000, 65536, int64_t{8} << 20, 256};
   spec.allow_watched_limits = true;
   spec.masked_files = {"keys"};

@@ -21,6 +21,18 @@ sandbox::Access Lower(policy::Access access) {
   return sandbox::Access::kReadOnly;
 }
 
+sandbox::FileKind Lower(policy::FileKind kind) {
+  switch (kind) {
+    case policy::FileKind::kRegular:
+      return sandbox::FileKind::kRegular;
+    case policy::FileKind::kSymlink:
+      return sandbox::FileKind::kSymlink;
+    case policy::FileKind::kDirectory:
+      return sandbox::FileKind::kDirectory;
+  }
+  return sandbox::FileKind::kRegular;
+}
+
 sandbox::Mount Lower(policy::PlannedMount mount) {
   return {std::move(mount.source.fd), std::move(mount.source.canonical), std::move(mount.target), Lower(mount.access)};
 }
@@ -38,7 +50,8 @@ std::vector<std::string> Environment(const policy::Profile& profile, const polic
     if (!replaced) merged.emplace_back(key, value);
   }
   std::vector<std::string> lines;
-  for (const auto& [key, value] : merged) lines.push_back(key + "=" + value);
+  lines.reserve(merged.size());
+  for (auto& [key, value] : merged) lines.push_back(std::move(key.append("=").append(value)));
   return lines;
 }
 
@@ -47,6 +60,8 @@ Result<sandbox::Spec> Lower(policy::RunPlan plan) {
   spec.seccomp = sandbox::FindSeccompProgram(plan.profile.seccomp.c_str());
   if (spec.seccomp == nullptr)
     return Error::Invalid("profile " + plan.profile.name + ": no seccomp filter named " + plan.profile.seccomp);
+  // Only needed, and only there, for profiles that accept watched limits.
+  spec.seccomp_watched = sandbox::FindSeccompProgram((plan.profile.seccomp + "-watched").c_str());
   spec.limits = {plan.limits.memory_bytes, plan.limits.processes,     plan.limits.cpu_millis,
                  plan.limits.output_bytes, plan.limits.scratch_bytes, plan.limits.scratch_inodes};
   spec.etc_paths = plan.profile.etc_paths;
@@ -58,7 +73,7 @@ Result<sandbox::Spec> Lower(policy::RunPlan plan) {
   spec.ignored_write_components = plan.profile.ignored_writes;
   spec.workspace_files_writable = plan.workspace_access != policy::Access::kReadOnly;
   for (policy::PlannedFile& file : plan.workspace_files) {
-    spec.workspace_files.push_back({std::move(file.path), std::move(file.bytes), file.mode, file.symlink});
+    spec.workspace_files.push_back({std::move(file.path), std::move(file.bytes), file.mode, Lower(file.kind)});
   }
   if (plan.workspace_mount) spec.workspace = Lower(*std::move(plan.workspace_mount));
   for (policy::PlannedMount& mount : plan.mounts) spec.mounts.push_back(Lower(std::move(mount)));
