@@ -70,7 +70,7 @@ TEST_F(InsidePathsTest, SurvivesLoopsAndMissingParents) {
 TEST_F(InsidePathsTest, DescriptorNamesAreWhatTheyReferTo) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  const auto pipe = paths_->Resolve(::getpid(), "", "/dev/fd/" + std::to_string(ends[1]), true);
+  const auto pipe = paths_->OfDescriptor(::getpid(), ends[1]);
   EXPECT_FALSE(pipe.is_file_system);
   ::close(ends[0]);
   ::close(ends[1]);

@@ -41,13 +41,13 @@ int ShowHostPath(SetupContext& context, const char* path) {
 }
 
 // Hides `path` below /proc behind `cover`. A path this kernel does not have needs no hiding.
-int Mask(SetupContext& context, const std::string& path, const char* cover) {
+int Mask(SetupContext& context, const std::string& path, const char* cover, unsigned attributes) {
   char target[256];
   const int length = ::snprintf(target, sizeof(target), "proc/%s", path.c_str());
   if (length < 0 || static_cast<size_t>(length) >= sizeof(target)) return ENAMETOOLONG;
   struct stat info {};
   if (::fstatat(context.root_fd, target, &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
-  const int tree = CloneTree(context.root_fd, cover, 0, 0);
+  const int tree = CloneTree(context.root_fd, cover, 0, attributes);
   return AttachAndClose(tree, context.root_fd, target) == 0 ? 0 : errno;
 }
 
@@ -191,19 +191,16 @@ int MountProc(SetupContext& context) {
   context.proc_fd = ::openat(context.root_fd, "proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (context.proc_fd < 0) return errno;
   for (const std::string& path : context.spec->masked_files) {
-    if (const int error = Mask(context, path, "dev/null"); error != 0) return error;
+    // The device is mounted read-only already, and what is cloned from it is too.
+    if (const int error = Mask(context, path, "dev/null", 0); error != 0) return error;
   }
-  // The covers are made read-only once; their clones inherit that, as those of /dev/null do.
-  if (context.restrict_cpus) {
-    if (const int error = WriteCpuStatistics(context); error != 0) return error;
-  }
-  const int cover = CloneTree(context.root_fd, ".cover", 0, kReadOnlyTree | MOUNT_ATTR_NOEXEC);
-  if (AttachAndClose(cover, context.root_fd, ".cover") != 0) return errno;
+  constexpr unsigned kCover = kReadOnlyTree | MOUNT_ATTR_NOEXEC;
   for (const std::string& path : context.spec->masked_directories) {
-    if (const int error = Mask(context, path, ".cover/empty"); error != 0) return error;
+    if (const int error = Mask(context, path, ".cover/empty", kCover); error != 0) return error;
   }
-  if (context.restrict_cpus && !context.spec->proc_pids_only) return Mask(context, "stat", ".cover/stat");
-  return 0;
+  if (!context.restrict_cpus || context.spec->proc_pids_only) return 0;
+  if (const int error = WriteCpuStatistics(context); error != 0) return error;
+  return Mask(context, "stat", ".cover/stat", kCover);
 }
 
 int PivotIntoRoot(SetupContext& context) {
@@ -213,8 +210,7 @@ int PivotIntoRoot(SetupContext& context) {
   if (::umount2(".", MNT_DETACH) != 0) return errno;
   if (::chdir("/") != 0) return errno;
   // What covers were made of is needed no more; the clones keep it alive.
-  if (::umount2("/.cover", MNT_DETACH) != 0) return errno;
-  if (context.restrict_cpus && ::unlink("/.cover/stat") != 0) return errno;
+  if (::unlink("/.cover/stat") != 0 && errno != ENOENT) return errno;
   if (::rmdir("/.cover/empty") != 0 || ::rmdir("/.cover") != 0) return errno;
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_RDONLY;
