@@ -69,9 +69,6 @@ void RunSetup(SetupContext& context) {
   if (::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail(errno);
   if (::chdir(command.cwd.c_str()) != 0) fail(errno);
 
-  struct sigaction reset {};
-  reset.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -141,6 +138,11 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
 }  // namespace
 
 void RunInit(SetupContext& context) {
+  // SECURITY: the kernel keeps from PID 1 what it has no handler for, whoever in the sandbox sends it. A handler that the
+  // supervisor's program had installed would be a hole in that; and the workload must not inherit an ignored signal.
+  struct sigaction reset {};
+  reset.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
   RunSetup(context);
 
   sigset_t signals;

@@ -241,7 +241,11 @@ class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Profiles, SeccompProgramTest, ::testing::Values("balanced", "balanced-watched", "strict"),
-                         [](const auto& profile) { return std::string(profile.param); });
+                         [](const auto& profile) {
+                           std::string name = profile.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST_P(SeccompProgramTest, AgreesWithTheJsonEverywhere) {
   ASSERT_EQ(evaluator_.Validate(), "");

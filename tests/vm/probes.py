@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,9 @@ import time
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 PROGRAM = os.environ["CAISSON_BIN"]
 ATTEMPT_SECONDS = 60
+EARLY_KILLS = 60
+EARLY_MOUNTS = 20
+EARLY_SECONDS = 0.1  # about what a start takes under emulation
 
 SESSIONS = {
     "root": (0, "user.slice/user-0.slice/session-1.scope"),
@@ -163,6 +167,18 @@ def try_directories(who):
         shutil.rmtree(tree)
 
 
+def processes_with(marker, excluding=None):
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if marker.encode() in words and int(path.parent.name) != excluding:
+            found.append(b" ".join(words).decode(errors="replace"))
+    return found
+
+
 def kill_supervisor(who):
     """SIGKILL cannot be handled; what is left two seconds later is left for good."""
     become, options = session(who)
@@ -178,16 +194,19 @@ def kill_supervisor(who):
           "facts": {"started": started, "processes": processes_with(marker), "groups": list_left_groups()}})
 
 
-def processes_with(marker, excluding=None):
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if marker.encode() in words and int(path.parent.name) != excluding:
-            found.append(b" ".join(words).decode(errors="replace"))
-    return found
+def kill_during_setup(who):
+    """The same at many moments before the workload runs, with many mounts: each takes a helper process to prepare."""
+    become, options = session(who)
+    place = pathlib.Path("/root" if SESSIONS[who][0] == 0 else "/home/user")
+    marker, moments = "86399.5", random.Random(1)
+    mounts = [word for number in range(EARLY_MOUNTS) for word in ("-v", f"{place}:/data{number}")]
+    for _ in range(EARLY_KILLS):
+        command = [PROGRAM, "run", "-q", *mounts, "--", "sleep", marker]
+        with subprocess.Popen(become + command, stderr=subprocess.DEVNULL, **options) as supervisor:
+            time.sleep(moments.random() * EARLY_SECONDS)
+            supervisor.kill()
+    time.sleep(2)
+    emit({"who": who, "case": "killed_early", "facts": {"processes": processes_with(marker), "groups": list_left_groups()}})
 
 
 def try_everything(who):
@@ -215,6 +234,7 @@ def delegate(name, controllers):
 
 def main():
     try_everything("root")
+    kill_during_setup("root")
     try_everything("user")
 
     # Root's runs turned cpu on in the root group; a user's slice has it only when somebody asks.

@@ -168,6 +168,9 @@ class Violations(VmTest):
 
         self.everybody("supervisor_killed", judge=judge)
 
+    def test_nothing_outlives_a_supervisor_killed_while_setting_up(self):
+        self.assertEqual(self.record("root", "killed_early")["facts"], {"processes": [], "groups": []})
+
 
 class Directories(VmTest):
     def refused_with_advice(self, who, record):
