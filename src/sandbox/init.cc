@@ -138,8 +138,9 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
 }  // namespace
 
 void RunInit(SetupContext& context) {
-  // SECURITY: the kernel keeps from PID 1 what it has no handler for, whoever in the sandbox sends it. A handler that the
-  // supervisor's program had installed would be a hole in that; and the workload must not inherit an ignored signal.
+  // SECURITY: the kernel keeps from PID 1 what it has no handler for, whoever in the sandbox sends it. A handler that
+  // the supervisor's program had installed would be a hole in that; and the workload must not inherit an ignored
+  // signal.
   struct sigaction reset {};
   reset.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);

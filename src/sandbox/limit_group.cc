@@ -76,24 +76,42 @@ Result<UniqueFd> MakeGroup(const std::string& parent, int slot) {
   return linux_sys::Open(path, O_RDONLY | O_DIRECTORY);
 }
 
-// A v2 group has only the controllers its parent hands down.
-Status EnableControllers(const CgroupHost& host) {
-  CAISSON_TRY(UniqueFd base, linux_sys::Open(host.v2_base, O_RDONLY | O_DIRECTORY));
-  CAISSON_TRY(const std::string enabled, ReadSmallFile(base.get(), "cgroup.subtree_control", 4096));
-  std::string words = enabled;
-  for (char& letter : words) {
-    if (letter == '\n') letter = ' ';
+bool HasWord(const std::string& words, const std::string& word) {
+  for (size_t at = 0; (at = words.find(word, at)) != std::string::npos; ++at) {
+    const bool starts = at == 0 || words[at - 1] == ' ';
+    const size_t end = at + word.size();
+    if (starts && (end == words.size() || words[end] == ' ' || words[end] == '\n')) return true;
   }
-  words = " " + words + " ";
-  for (const char* controller : kControllers) {
-    if (words.find(" " + std::string(controller) + " ") != std::string::npos) continue;
-    Status status = WriteSmallFile(base.get(), "cgroup.subtree_control", std::string("+") + controller);
-    if (!status) {
-      return std::move(status).error().In("cgroup controller " + std::string(controller) + " cannot be enabled in " +
-                                          host.v2_base);
-    }
+  return false;
+}
+
+// A v2 group has only the controllers its parent hands down. "" when it does, else why it cannot.
+std::string EnableController(int base, const std::string& controller) {
+  const Result<std::string> enabled = ReadSmallFile(base, "cgroup.subtree_control", 4096);
+  if (enabled && HasWord(*enabled, controller)) return "";
+  const Status status = WriteSmallFile(base, "cgroup.subtree_control", "+" + controller);
+  if (status) return "";
+  return "controller " + controller + " cannot be enabled: " + std::strerror(status.error().errno_value);
+}
+
+void ProbeV2(CgroupHost& host) {
+  Result<UniqueFd> base = linux_sys::Open(host.v2_base, O_RDONLY | O_DIRECTORY);
+  if (!base) {
+    host.why_none = base.error().message;
+    return;
   }
-  return {};
+  for (const char* controller : {"memory", "pids"}) {
+    const std::string fault = EnableController(base->get(), controller);
+    if (fault.empty()) continue;
+    host.why_none =
+        "cgroup " + host.v2_base + ": " + fault +
+        "; in a container, start it with a cgroup of its own; as a user: systemd-run --user --scope caisson …";
+    return;
+  }
+  host.driver = CgroupDriver::kV2;
+  if (const std::string fault = EnableController(base->get(), "cpu"); !fault.empty()) {
+    host.why_no_cpu = "cgroup " + host.v2_base + ": " + fault;
+  }
 }
 
 std::string ParentOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
@@ -128,9 +146,16 @@ CgroupHost ProbeCgroups() {
   if (IsFilesystem(kRoot, CGROUP2_SUPER_MAGIC)) {
     // Root makes its groups at the top. A user needs a parent group that was delegated to him: moving our child there
     // from our own group takes write access to their common ancestor.
-    host.v2_base = ::geteuid() == 0 ? kRoot : ParentOf(kRoot + OwnV2Group());
+    const std::string own = OwnV2Group();
+    if (::geteuid() != 0 && own.empty()) {
+      host.why_none =
+          "this process is in the root cgroup, which cannot be delegated; run under: systemd-run --user --scope "
+          "caisson …";
+      return host;
+    }
+    host.v2_base = ::geteuid() == 0 ? kRoot : ParentOf(kRoot + own);
     if (MayWrite(host.v2_base) && MayWrite(host.v2_base + "/cgroup.procs")) {
-      host.driver = CgroupDriver::kV2;
+      ProbeV2(host);
     } else {
       host.why_none =
           "cgroup " + host.v2_base + " is not delegated to this user; run under: systemd-run --user --scope caisson …";
@@ -167,7 +192,6 @@ Result<LimitGroup> LimitGroup::Create(const CgroupHost& host, int slot) {
   LimitGroup group;
   group.host_ = host;
   group.slot_ = slot;
-  if (host.driver == CgroupDriver::kV2) CAISSON_TRY_VOID(EnableControllers(host));
   if (host.driver != CgroupDriver::kNone) {
     CAISSON_TRY(group.v2_dir_, MakeGroup(host.v2_base, slot));
   }
@@ -187,7 +211,9 @@ Status LimitGroup::ApplyV2(const Limits& limits) {
   if (::faccessat(dir, "memory.swap.max", F_OK, 0) == 0) CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.swap.max", "0"));
   CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.oom.group", "1"));
   CAISSON_TRY_VOID(WriteSmallFile(dir, "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
-  CAISSON_TRY_VOID(WriteSmallFile(dir, "cpu.max", std::to_string(limits.cpu_millis * 100) + " 100000"));
+  if (host_.why_no_cpu.empty()) {
+    CAISSON_TRY_VOID(WriteSmallFile(dir, "cpu.max", std::to_string(limits.cpu_millis * 100) + " 100000"));
+  }
   oom_event_ = UniqueFd(::openat(dir, "memory.events", O_RDONLY | O_CLOEXEC));
   return {};
 }

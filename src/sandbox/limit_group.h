@@ -19,13 +19,15 @@ namespace caisson::sandbox {
 enum class CgroupDriver : uint8_t { kV2, kHybrid, kNone };
 const char* DriverName(CgroupDriver driver);
 
-// What this machine and user can have, found without changing anything.
+// What this machine and user can have.
 struct CgroupHost {
   CgroupDriver driver = CgroupDriver::kNone;
-  std::string v2_base;   // directory that would hold our group
-  std::string v1_mount;  // hybrid: parent of the memory, pids and cpu hierarchies
-  std::string why_none;  // none: what is missing and how to get it
+  std::string v2_base;     // directory that would hold our group
+  std::string v1_mount;    // hybrid: parent of the memory, pids and cpu hierarchies
+  std::string why_none;    // none: what is missing and how to get it
+  std::string why_no_cpu;  // set when the CPU limit alone cannot be had
 };
+// Enables the controllers a v2 group needs in its parent, which is how one finds out whether they can be had.
 CgroupHost ProbeCgroups();
 
 struct GroupCounters {

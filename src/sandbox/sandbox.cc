@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,12 +20,15 @@
 #include "sandbox/control.h"
 #include "sandbox/idmap.h"
 #include "sandbox/init.h"
+#include "sandbox/mount_fd.h"
+#include "sandbox/private_copy.h"
 
 namespace caisson::sandbox {
 
 namespace {
 
 constexpr int kSetupTimeoutMs = 30'000;
+constexpr char kPrivateCopySize[] = "256m";
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 constexpr uint64_t kAllNamespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC |
@@ -82,6 +87,22 @@ Result<std::pair<UniqueFd, UniqueFd>> MakePipe() {
 }
 
 void SetNonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+// A detached tmpfs with a copy of the directory or file at `source` that belongs to `owner`.
+Result<UniqueFd> MakePrivateCopy(int source, uid_t owner) {
+  UniqueFd fs(
+      NewFilesystem("tmpfs", {{"mode", "0755"}, {"size", kPrivateCopySize}}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+  if (!fs) return Error::System(errno, "make a file system for a private copy");
+  struct stat info {};
+  if (::fstat(source, &info) != 0) return Error::System(errno, "stat a mount source");
+  if (!S_ISDIR(info.st_mode)) {
+    return Error::Unsupported("a single file on a file system that cannot be id-mapped; show its directory instead");
+  }
+  if (CopyTree(source, fs.get(), owner) != 0) {
+    return Error::System(errno, std::string("make a private copy of at most ") + kPrivateCopySize);
+  }
+  return fs;
+}
 
 }  // namespace
 
@@ -143,6 +164,10 @@ Status Sandbox::PrepareIdentity() {
     isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" + cgroup_host_.why_none +
                                   ")");
   }
+  if (!cgroup_host_.why_no_cpu.empty()) {
+    if (!spec_.allow_watched_limits) return Error::Unsupported("wall cgroup: " + cgroup_host_.why_no_cpu);
+    isolation_.degraded.push_back("cpu: not limited (" + cgroup_host_.why_no_cpu + ")");
+  }
   context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
   isolation_.host_uid = ::geteuid();
   if (!StartedByRoot() && cgroup_host_.driver == CgroupDriver::kNone) return {};
@@ -167,6 +192,11 @@ Status Sandbox::PrepareMounts() {
     if (mount == nullptr || !StartedByRoot()) continue;
     const uid_t first = slot_->first_host_id();
     Result<UniqueFd> tree = CloneWithOwner(mount->source.get(), first + kInsideUid, first + kInsideGid);
+    // A file system that cannot be id-mapped (tmpfs before Linux 6.3): a copy serves, unless writes must reach the
+    // host.
+    if (!tree && tree.error().kind == ErrorKind::kUnsupported && mount->access != Access::kReadWrite) {
+      tree = MakePrivateCopy(mount->source.get(), first + kInsideUid);
+    }
     if (!tree) return std::move(tree).error().In("mount " + mount->source_path);
     context_.mount_fds.back() = tree->get();
     child_fds_.push_back(*std::move(tree));
@@ -263,7 +293,9 @@ Status Sandbox::Clone() {
   if (pid_ < 0) {
     Error error = Error::System(errno, "wall namespaces: clone3");
     error.kind = ErrorKind::kUnsupported;
-    error.message += UserNamespaceAdvice();
+    error.message += error.errno_value == ENOSPC
+                         ? "; too many namespaces: raise the user.max_*_namespaces sysctls, or end other sandboxes"
+                         : UserNamespaceAdvice();
     return error;
   }
   pidfd_ = UniqueFd(pidfd);
@@ -335,6 +367,7 @@ Error Sandbox::ExplainFailedStep(int step, int error) const {
         "; /proc is partly covered here, as in an unprivileged container: run outside it, or with --security-opt "
         "systempaths=unconfined";
   }
+  if (error == ENODEV) explained.message += "; the overlay file system is not loaded: modprobe overlay";
   if (error == ESTALE) explained.message += "; a mount source was replaced between being judged and being mounted";
   if (error == ENOSYS) explained.message += "; Linux 5.14 or newer is needed";
   return explained;
@@ -361,7 +394,11 @@ Status Sandbox::AwaitReady() {
                                      std::pair{report.terminal_fd, &terminal_}}) {
     if (number < 0) continue;
     mine->Reset(linux_sys::PidfdGetFd(pidfd_.get(), number));
-    if (!mine->valid()) return Error::System(errno, "take a descriptor from PID 1");
+    if (!mine->valid()) {
+      Error error = Error::System(errno, "take a descriptor from PID 1");
+      if (error.errno_value == EPERM) error.message += "; if kernel.yama.ptrace_scope is 3, set it to 2 or lower";
+      return error;
+    }
   }
   if (terminal_) SetNonblocking(terminal_.get());
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 
 #include "linux/syscalls.h"
 #include "sandbox/mount_fd.h"
+#include "sandbox/private_copy.h"
 #include "sandbox/setup.h"
 
 namespace caisson::sandbox::steps {
@@ -41,8 +43,30 @@ int ReopenJudged(const Mount& mount, unsigned attributes) {
   return tree;
 }
 
+// An overlay marks replaced directories with extended attributes of its upper layer. tmpfs has had them for ordinary
+// users since Linux 6.6; without them removing a directory fails with EIO.
+bool ScratchCarriesOverlays(int scratch) {
+  const int probe = ::openat(scratch, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool carries = probe >= 0 && ::fsetxattr(probe, "user.caisson", "1", 1, 0) == 0;
+  if (probe >= 0) ::close(probe);
+  return carries;
+}
+
+// The same promise on older kernels: the tree is copied to scratch and the copy is what the workload gets.
+int MountCopy(SetupContext& context, int lower_tree, int index, const char* target) {
+  char name[32];
+  ::snprintf(name, sizeof(name), "copy%d", index);
+  if (::mkdirat(context.scratch_fs_fd, name, 0755) != 0) return -1;
+  const int copy = ::openat(context.scratch_fs_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0 || CopyTree(lower_tree, copy, kKeepOwner) != 0) return -1;
+  ::close(copy);
+  ::close(lower_tree);
+  return AttachAndClose(CloneTree(context.scratch_fs_fd, name, 0, 0), context.root_fd, target);
+}
+
 // Copy-on-write: the judged tree as the lower layer, a directory of scratch (and so under its caps) as the upper one.
 int MountOverlay(SetupContext& context, int lower_tree, int index, const char* target) {
+  if (!ScratchCarriesOverlays(context.scratch_fs_fd)) return MountCopy(context, lower_tree, index, target);
   char upper[32], work[32], lower_path[64], upper_path[64], work_path[64];
   ::snprintf(upper, sizeof(upper), "upper%d", index);
   ::snprintf(work, sizeof(work), "work%d", index);
