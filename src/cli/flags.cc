@@ -51,6 +51,7 @@ void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
   app.add_option("--mode", flags.mode, "balanced or strict")->check(CLI::IsMember({"balanced", "strict"}));
   app.add_option("--events", flags.events, "Write lifecycle events, one JSON object a line, to FILE or -");
   app.add_option("--result", flags.result, "Write the result document to FILE");
+  app.add_flag("--json", flags.json, "Print the result document, and nothing else, on standard output");
   app.add_flag("--quiet,-q", flags.quiet, "Say nothing but errors");
   app.add_flag("--dry-run", flags.dry_run, "Print the effective plan as JSON and stop");
 }

@@ -101,7 +101,10 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
     return Error::Invalid("-w " + *fault);
   planned.timeout_ms = plan.limits.command_timeout_ms;
   plan.commands.push_back(std::move(planned));
-  plan.stdio = flags.terminal ? policy::Stdio::kTerminal : policy::Stdio::kPassThrough;
+  if (flags.terminal && flags.shared.json) return Error::Invalid("-t and --json exclude each other");
+  plan.stdio = flags.terminal      ? policy::Stdio::kTerminal
+               : flags.shared.json ? policy::Stdio::kCapture
+                                   : policy::Stdio::kPassThrough;
   return plan;
 }
 
@@ -159,7 +162,7 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
   verify::VerificationResult result;
   result.request_id = verify::GenerateRequestId();
   result.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
-  const bool record = flags.result_file.valid() || events.enabled();
+  const bool record = flags.result_file.valid() || flags.shared.json || events.enabled();
   if (record) result.policy_digest = verify::PolicyDigest(plan);
   if (events.enabled()) events.Begin(result.request_id);
   const policy::PlannedCommand command = plan.commands[0];
@@ -191,7 +194,7 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
   }();
   run->reset();
   if (!outcome) return Fail(outcome.error(), flags, events);
-  if (!flags.shared.quiet) Explain(*outcome, command.argv[0]);
+  if (!flags.shared.quiet && !flags.shared.json) Explain(*outcome, command.argv[0]);
   const int exit_code = ExitCode(*outcome);
   if (record) {
     if (outcome->ending == Ending::kNotExecutable) outcome->exit_code = exit_code;
@@ -202,6 +205,9 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
     if (events.enabled()) {
       events.Write("sandbox_stopped", nlohmann::json::object());
       events.Write("result", {{"result", document}});
+    }
+    if (flags.shared.json) {
+      std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     }
     if (flags.result_file) {
       if (Status written = WriteJson(flags.result_file.get(), document); !written) {

@@ -37,7 +37,9 @@ Examples:
   caisson verify answer.py
   caisson verify --json --timeout 5s answer.py
   caisson verify project/ --events events.jsonl
-  caisson verify request.json --artifacts out/)";
+  caisson verify request.json --artifacts out/
+
+A relative source.path in a request is taken from the request's own directory.)";
 
 int ExitCode(const verify::VerificationResult& result) {
   switch (result.verdict.status) {
@@ -108,7 +110,6 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   app.footer(kFooter);
   app.set_help_flag("--help,-h", "Show this help");
   AddSharedFlags(app, flags);
-  app.add_flag("--json", flags.json, "Print the result document, and nothing else, on standard output");
   app.add_option("--artifacts", artifacts, "Keep collected artifacts in DIR, named by their SHA-256");
   app.add_option("PATH", path, "A Python file, a directory, or a request (*.json)")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
