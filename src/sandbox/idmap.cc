@@ -61,7 +61,11 @@ Result<UniqueFd> CloneWithOwner(int source, uid_t uid, gid_t gid) {
   attr.userns_fd = static_cast<uint64_t>(mapping.get());
   // Not recursive: a file system mounted below may not be able to, and its files then simply belong to nobody.
   if (::mount_setattr(tree.get(), "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0) {
-    if (errno == EINVAL || errno == EPERM) return Error::Unsupported("this file system cannot be id-mapped");
+    if (errno == EINVAL || errno == EPERM) {
+      return Error::Unsupported(
+          "this file system cannot be id-mapped by this kernel (tmpfs needs Linux 6.3); use ro or cow, or a directory "
+          "on disk");
+    }
     return Error::System(errno, "id-map a mount source");
   }
   return tree;
