@@ -18,6 +18,17 @@ namespace caisson::sandbox {
 
 using linux_sys::RawSyscall;
 
+namespace {
+
+// ThreadSanitizer keeps state per thread behind the program's back and cannot bear a second process in it.
+#if defined(__SANITIZE_THREAD__)
+constexpr int kSharing = 0;
+#else
+constexpr int kSharing = CLONE_VM;
+#endif
+
+}  // namespace
+
 // Runs: keeper, in the supervisor's memory.
 __attribute__((no_sanitize("address", "thread", "undefined"))) int Keeper::Keep(void* argument) {
   const Orders* orders = static_cast<const Orders*>(argument);
@@ -71,7 +82,7 @@ Result<std::unique_ptr<Keeper>> Keeper::Start(const CgroupHost& host, const Slot
   sigset_t all, before;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, &before);
-  keeper->pid_ = ::clone(Keep, keeper->stack_ + kStackBytes, CLONE_VM | SIGCHLD, &orders);
+  keeper->pid_ = ::clone(Keep, keeper->stack_ + kStackBytes, kSharing | SIGCHLD, &orders);
   const int error = errno;
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   if (keeper->pid_ < 0) return Error::System(error, "start the keeper");
