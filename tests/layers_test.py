@@ -1,4 +1,4 @@
-"""Checks every #include below src/ against src/LAYERS, and that no folder is missing from it."""
+"""Checks every #include below src/ against src/LAYERS, that no folder is missing from it, and that the version is one."""
 import pathlib
 import re
 import unittest
@@ -61,6 +61,13 @@ class LayersTest(unittest.TestCase):
         self.assertNotIn("sandbox", layers["verify"][0])
         self.assertEqual(layers["sandbox"][1], set())
         self.assertTrue(all("bin" not in own for own, _ in layers.values()))
+
+
+class VersionTest(unittest.TestCase):
+    def test_program_and_build_agree(self):
+        program = re.search(r'kVersion\[\] = "([^"]+)"', (SOURCE / "base/version.h").read_text())[1]
+        build = re.search(r"project\(caisson VERSION (\S+)", (SOURCE.parent / "CMakeLists.txt").read_text())[1]
+        self.assertEqual(program, build)
 
 
 if __name__ == "__main__":
