@@ -46,7 +46,8 @@ TEST_F(PrivateCopyTest, CopiesFilesLinksAndEmptyDirectories) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(copied), {}), large);
   EXPECT_TRUE(std::filesystem::is_directory(root_ / "to/d/empty"));
   EXPECT_EQ(std::filesystem::read_symlink(root_ / "to/link"), "/etc/passwd");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root_ / "to/d"), std::filesystem::directory_iterator()), 502);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root_ / "to/d"), std::filesystem::directory_iterator()),
+            502);
   EXPECT_EQ(::access((root_ / "to/script").c_str(), X_OK), 0);
 }
 
