@@ -15,7 +15,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from caisson import STARTED_BY_ROOT, Leftovers, both_callers, cgroups, end, foreign_cgroup, processes, wait_until
+from caisson import STARTED_BY_ROOT, Leftovers, both_callers, cgroups, end, find_binary, foreign_cgroup, processes, wait_until
 
 ROUNDS = int(os.environ.get("CAISSON_KILL9_ROUNDS", "60"))
 SEED = int(os.environ.get("CAISSON_KILL9_SEED", "20240607"))
@@ -31,11 +31,13 @@ while :; do (exec -a MARKER-child sleep 0.005) & echo x > /scratch/f; wait $!; d
 """
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+# A checkout below /tmp would be hidden by a /tmp of our own; then what others put there cannot be told from leftovers.
+PRIVATE_TMP = STARTED_BY_ROOT and pathlib.Path("/tmp") not in find_binary().parents
 
 
 def setUpModule():
     """Gives this test a /tmp of its own, so that every file in it is the program's. The locks in /run stay shared."""
-    if not STARTED_BY_ROOT:
+    if not PRIVATE_TMP:
         return
     libc = ctypes.CDLL(None, use_errno=True)
     # One after the other: a mount without the step before it would be the whole machine's.
@@ -60,7 +62,7 @@ class Killed:
     def setUp(self):
         self.marker = f"marker-{secrets.token_hex(8)}"
         self.before = Leftovers(self.binary, self.marker)
-        self.places = ["/run", "/run/caisson", str(self.home)] + (["/tmp"] if STARTED_BY_ROOT else [])
+        self.places = ["/run", "/run/caisson", str(self.home)] + (["/tmp"] if PRIVATE_TMP else [])
         self.files = files_in(*self.places)
 
     def start(self, *flags, **streams):
