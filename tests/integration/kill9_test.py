@@ -15,7 +15,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from caisson import STARTED_BY_ROOT, Leftovers, both_callers, cgroups, end, find_binary, foreign_cgroup, processes, wait_until
+from caisson import STARTED_BY_ROOT, Leftovers, both_callers, cgroups, end, find_binary, foreign_cgroup
+from caisson import processes, wait_until
 
 ROUNDS = int(os.environ.get("CAISSON_KILL9_ROUNDS", "60"))
 SEED = int(os.environ.get("CAISSON_KILL9_SEED", "20240607"))
