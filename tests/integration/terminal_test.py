@@ -1,6 +1,7 @@
 """caisson run -t: a real terminal, with its size, its signals and its line discipline."""
 
 import fcntl
+import contextlib
 import os
 import pathlib
 import pty
@@ -61,6 +62,7 @@ class Terminal:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.pid = None
+                self.read_rest()
                 return os.waitstatus_to_exitcode(status)
             if select.select([self.fd], [], [], 0.01)[0]:
                 try:
@@ -68,6 +70,12 @@ class Terminal:
                 except OSError:
                     pass
         raise AssertionError(f"still running after {seconds} s; the screen shows {self.text!r}")
+
+    def read_rest(self):
+        """What it wrote last is still in the terminal when it is gone; the end shows as an error."""
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self.fd, 65536):
+                self.text += chunk
 
     def close(self):
         if self.pid is not None:
