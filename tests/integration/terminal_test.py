@@ -1,7 +1,7 @@
 """caisson run -t: a real terminal, with its size, its signals and its line discipline."""
 
-import fcntl
 import contextlib
+import fcntl
 import os
 import pathlib
 import pty
