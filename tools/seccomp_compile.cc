@@ -77,13 +77,14 @@ std::string WriteNames() {
   int end = kSyscallNumberEnd;
   while (end > 0 && SyscallNameOf(end - 1).empty()) --end;
   std::ostringstream out;
-  out << kHeader << "namespace caisson::sandbox {\nnamespace {\n\nconstexpr const char* kNames[] = {\n";
+  out << "// Written by seccomp_compile; do not edit.\n#include <span>\n\nnamespace caisson::linux_sys {\nnamespace "
+         "{\n\nconstexpr const char* kNames[] = {\n";
   for (int number = 0; number < end; ++number) {
     const std::string name = SyscallNameOf(number);
     out << "    " << (name.empty() ? "nullptr" : "\"" + name + "\"") << ",\n";
   }
   out << "};\n\n}  // namespace\n\nextern const std::span<const char* const> kSyscallNames;\n"
-         "constinit const std::span<const char* const> kSyscallNames = kNames;\n\n}  // namespace caisson::sandbox\n";
+         "constinit const std::span<const char* const> kSyscallNames = kNames;\n\n}  // namespace caisson::linux_sys\n";
   return out.str();
 }
 

@@ -17,6 +17,7 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
 
   caisson verify PATH          check a Python file, a directory or a request; pass, fail, or which rule it broke
   caisson run -- COMMAND       run a command in a sandbox
+  caisson policy COMMAND       read, check, explain, compare and render the isolation spec
   caisson doctor               what this machine can enforce, and how to fix what it cannot
 
 Each command explains itself: caisson COMMAND --help. Version: caisson --version.
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
     std::printf("caisson %s\n", caisson::kVersion);
     return 0;
   }
+  if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
   const auto runtime = caisson::runtime::native::MakeNativeRuntime();
   if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
   if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);

@@ -11,6 +11,7 @@ namespace caisson::cli {
 
 int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int PolicyCommand(std::vector<std::string> arguments);
 int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 
 }  // namespace caisson::cli

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "linux/syscall_names.h"
+
 namespace caisson::sandbox {
 
 namespace {
@@ -154,7 +156,7 @@ Violation Observer::Describe(const struct seccomp_notif& notification, const Not
     violation.evidence.emplace_back("architecture", Hex(notification.data.arch));
     violation.evidence.emplace_back("syscall_number", int64_t{notification.data.nr});
   } else {
-    const char* name = SyscallName(notification.data.nr);
+    const char* name = linux_sys::SyscallName(notification.data.nr);
     violation.evidence.emplace_back("syscall", name != nullptr ? name : std::to_string(notification.data.nr));
     violation.evidence.emplace_back("syscall_number", int64_t{notification.data.nr});
   }
@@ -183,7 +185,7 @@ std::optional<Violation> Observer::Judge(const struct seccomp_notif& notificatio
   violation->violation_class = rule.violation_class;
   if (violation->reason.empty()) violation->reason = rule.reason;
   violation->pid = InsidePid(static_cast<pid_t>(notification.pid));
-  const char* name = SyscallName(notification.data.nr);
+  const char* name = linux_sys::SyscallName(notification.data.nr);
   violation->evidence.emplace(violation->evidence.begin(), "syscall", name != nullptr ? name : "unknown");
   return violation;
 }

@@ -132,15 +132,19 @@ Status Sandbox::Build() {
     }
   }
   CAISSON_TRY_VOID(AwaitReady());
-  isolation_.namespaces = {"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"};
+  isolation_.namespaces = {"user", "pid", "mount", "network"};
+  for (const auto& [name, shared] : {std::pair{"ipc", spec_.share_ipc}, std::pair{"uts", spec_.share_uts},
+                                     std::pair{"cgroup", spec_.share_cgroup}, std::pair{"time", spec_.share_time}}) {
+    if (!shared) isolation_.namespaces.emplace_back(name);
+  }
   isolation_.seccomp_profile = spec_.seccomp->name;
   isolation_.seccomp_sha256 = spec_.seccomp->sha256;
   return {};
 }
 
 Status Sandbox::PrepareIdentity() {
-  isolation_.landlock_abi = context_.landlock_abi = linux_sys::LandlockAbi();
-  if (context_.landlock_abi == 0) {
+  isolation_.landlock_abi = context_.landlock_abi = spec_.landlock ? linux_sys::LandlockAbi() : 0;
+  if (context_.landlock_abi == 0 && spec_.landlock) {
     if (!spec_.allow_no_landlock) {
       return Error::Unsupported(
           "wall landlock: this kernel has no Landlock; boot with lsm=landlock,… or use a profile whose allow_degraded "
@@ -167,6 +171,10 @@ Status Sandbox::PrepareIdentity() {
   if (!cgroup_host_.why_no_cpu.empty()) {
     if (!spec_.allow_watched_limits) return Error::Unsupported("wall cgroup: " + cgroup_host_.why_no_cpu);
     isolation_.degraded.push_back("cpu: not limited (" + cgroup_host_.why_no_cpu + ")");
+  }
+  if (!spec_.allowed_calls.empty() || !spec_.denied_calls.empty()) {
+    extended_ = std::make_unique<ExtendedProgram>(*spec_.seccomp, spec_.allowed_calls, spec_.denied_calls);
+    spec_.seccomp = &extended_->program();
   }
   context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
   isolation_.host_uid = ::geteuid();
@@ -282,6 +290,11 @@ Status Sandbox::Clone() {
   int pidfd = -1;
   struct clone_args args {};
   args.flags = kAllNamespaces | CLONE_PIDFD;
+  for (const auto& [flag, shared] :
+       {std::pair{CLONE_NEWIPC, spec_.share_ipc}, std::pair{CLONE_NEWUTS, spec_.share_uts},
+        std::pair{CLONE_NEWCGROUP, spec_.share_cgroup}, std::pair{CLONE_NEWTIME, spec_.share_time}}) {
+    if (shared) args.flags &= ~static_cast<uint64_t>(flag);
+  }
   args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
   args.exit_signal = SIGCHLD;
   if (group_) {
@@ -403,7 +416,9 @@ Status Sandbox::AwaitReady() {
   if (terminal_) SetNonblocking(terminal_.get());
 
   Observer::Options options;
-  options.writable = {"/scratch", "/tmp", "/dev/shm"};
+  options.writable = {"/scratch"};
+  if (spec_.writable_tmp) options.writable.emplace_back("/tmp");
+  if (spec_.writable_shm) options.writable.emplace_back("/dev/shm");
   if (workspace_) options.writable.push_back("/workspace");
   for (const Mount& mount : spec_.mounts) {
     if (mount.access != Access::kReadOnly) options.writable.push_back(mount.target);

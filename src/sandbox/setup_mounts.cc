@@ -78,7 +78,7 @@ int MountRoot(SetupContext& context) {
   // has. Our own root is still the old one, below it, so host paths keep resolving until the pivot.
   if (::move_mount(context.root_fd, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
   for (const char* directory :
-       {"usr", "etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".cover", ".cover/empty"}) {
+       {"etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".cover", ".cover/empty"}) {
     if (::mkdirat(context.root_fd, directory, 0755) != 0) return errno;
   }
   if (::symlinkat("/tmp", context.root_fd, "var/tmp") != 0) return errno;
@@ -86,8 +86,8 @@ int MountRoot(SetupContext& context) {
 }
 
 int BindSystemDirectories(SetupContext& context) {
-  for (const char* path : {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}) {
-    if (const int error = ShowHostPath(context, path); error != 0) return error;
+  for (const std::string& path : context.spec->system_paths) {
+    if (const int error = ShowHostPath(context, path.c_str()); error != 0) return error;
   }
   return 0;
 }
@@ -144,8 +144,15 @@ int MountScratch(SetupContext& context) {
   // can be cloned; /scratch then covers it.
   if (::move_mount(fs, "", context.root_fd, "scratch", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
   context.scratch_fs_fd = fs;
-  for (const auto& [part, target] :
-       {std::pair{"tmp", "tmp"}, std::pair{"shm", "dev/shm"}, std::pair{"home", "scratch"}}) {
+  struct Place {
+    bool writable;
+    const char* part;
+    const char* target;
+  };
+  for (const auto& [writable, part, target] :
+       {Place{context.spec->writable_tmp, "tmp", "tmp"}, Place{context.spec->writable_shm, "shm", "dev/shm"},
+        Place{true, "home", "scratch"}}) {
+    if (!writable) continue;  // an empty directory of the read-only root remains
     if (AttachAndClose(CloneTree(fs, part, 0, 0), context.root_fd, target) != 0) {
       return errno;
     }
@@ -156,11 +163,19 @@ int MountScratch(SetupContext& context) {
 
 int MountDevices(SetupContext& context) {
   const bool terminal = context.spec->stdio == Stdio::kTerminal;
-  for (const char* path : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}) {
-    if (!terminal && ::strcmp(path, "/dev/tty") == 0) continue;
+  const auto show = [&context](const char* name) {
+    char path[64];
+    const int length = ::snprintf(path, sizeof(path), "/dev/%s", name);
+    if (length < 0 || static_cast<size_t>(length) >= sizeof(path)) return ENAMETOOLONG;
     if (MakeMountPointFile(context.root_fd, path + 1) != 0) return errno;
     const int tree = CloneTree(AT_FDCWD, path, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-    if (AttachAndClose(tree, context.root_fd, path + 1) != 0) return errno;
+    return AttachAndClose(tree, context.root_fd, path + 1) == 0 ? 0 : errno;
+  };
+  for (const std::string& name : context.spec->devices) {
+    if (const int error = show(name.c_str()); error != 0) return error;
+  }
+  if (terminal) {
+    if (const int error = show("tty"); error != 0) return error;
   }
   for (const auto& [target, link] :
        {std::pair{"/proc/self/fd", "dev/fd"}, std::pair{"/proc/self/fd/0", "dev/stdin"},

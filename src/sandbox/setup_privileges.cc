@@ -112,7 +112,10 @@ int JoinCgroups(SetupContext& context) {
   return 0;
 }
 
-int HideCgroupPath(SetupContext&) { return ::unshare(CLONE_NEWCGROUP) == 0 ? 0 : errno; }
+int HideCgroupPath(SetupContext& context) {
+  if (context.spec->share_cgroup) return 0;
+  return ::unshare(CLONE_NEWCGROUP) == 0 ? 0 : errno;
+}
 
 int RaiseLoopback(SetupContext& context) {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -131,6 +134,7 @@ int RaiseLoopback(SetupContext& context) {
 }
 
 int NameHost(SetupContext& context) {
+  if (context.spec->share_uts) return 0;
   const std::string& name = context.spec->hostname;
   if (::sethostname(name.c_str(), name.size()) != 0) return errno;
   return ::setdomainname("", 0) == 0 ? 0 : errno;
@@ -172,7 +176,7 @@ int ForbidNewPrivileges(SetupContext&) { return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 
 
 int RestrictPaths(SetupContext& context) {
   const int abi = context.landlock_abi;
-  if (abi == 0) return 0;  // the supervisor has already refused, or named it as degraded
+  if (abi == 0) return 0;  // the supervisor has already refused, or the profile does without and the record says so
   const uint64_t all = linux_abi::LandlockAllFsRights(abi);
   linux_abi::LandlockRulesetAttr attr{all, 0, 0};
   size_t size = sizeof(attr.handled_access_fs);
@@ -190,10 +194,10 @@ int RestrictPaths(SetupContext& context) {
       all & (read | linux_abi::kLandlockFsWriteFile | linux_abi::kLandlockFsTruncate | linux_abi::kLandlockFsIoctlDev);
   int error = AllowBeneath(ruleset, "/", read);
   if (error == 0) error = AllowBeneath(ruleset, "/dev", device);
-  for (const char* path : {"/scratch", "/tmp", "/dev/shm"}) {
-    if (error == 0) error = AllowBeneath(ruleset, path, write);
-  }
   const Spec& spec = *context.spec;
+  if (error == 0) error = AllowBeneath(ruleset, "/scratch", write);
+  if (error == 0 && spec.writable_tmp) error = AllowBeneath(ruleset, "/tmp", write);
+  if (error == 0 && spec.writable_shm) error = AllowBeneath(ruleset, "/dev/shm", write);
   if (error == 0 && (spec.workspace ? spec.workspace->access != Access::kReadOnly : spec.workspace_files_writable)) {
     error = AllowBeneath(ruleset, "/workspace", write);
   }

@@ -49,7 +49,4 @@ Result<double> ReadNumber(const nlohmann::json& value, const std::string& path);
 Result<size_t> ReadChoice(const nlohmann::json& value, const std::string& path,
                           std::initializer_list<std::string_view> choices);
 
-// The element of `known` that is at most two edits away from `word`; empty when there is none.
-std::string_view Nearest(std::string_view word, std::initializer_list<std::string_view> known);
-
 }  // namespace caisson::verify
