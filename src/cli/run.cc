@@ -52,8 +52,7 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
   policy::RunPlan& plan = admission.plan();
   for (const std::string& text : flags.mounts) {
     CAISSON_TRY(const verify::Mount mount, ReadMount(text));
-    Status added = admission.AddMount(mount.source, mount.target, mount.access, true);
-    if (!added) return std::move(added).error().In("-v");
+    CAISSON_TRY_VOID(admission.AddMount(mount.source, mount.target, mount.access, true));
   }
   if (!flags.workspace.empty()) {
     std::string path = flags.workspace;
@@ -63,8 +62,7 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
       CAISSON_TRY(access, ReadAccess(path.substr(colon + 1)));
       path.resize(colon);
     }
-    Status added = admission.AddMount(path, "/workspace", access, true);
-    if (!added) return std::move(added).error().In("--workspace");
+    CAISSON_TRY_VOID(admission.AddMount(path, "/workspace", access, true));
     if (!plan.workspace_mount->source.is_directory)
       return Error::Invalid("--workspace " + EscapeForTerminal(path) + ": not a directory");
   }

@@ -223,8 +223,10 @@ Result<Admitted> Admit(const Request& request, const Authority& authority, polic
   if (request.network.allowlist && !request.network.allow.empty()) {
     return Error::Denied("network: this runtime offers no network; mode allowlist with hosts needs one that does");
   }
-  for (const Mount& mount : request.mounts)
-    CAISSON_TRY_VOID(admission.AddMount(mount.source, mount.target, mount.access, false));
+  for (const Mount& mount : request.mounts) {
+    Status added = admission.AddMount(mount.source, mount.target, mount.access, false);
+    if (!added) return std::move(added).error().In("mounts");
+  }
   std::vector<std::string> names;
   std::string given_file;
   CAISSON_TRY_VOID(AdmitSource(request, admission, admitted, names, given_file));
