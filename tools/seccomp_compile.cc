@@ -88,6 +88,16 @@ std::string WriteNames() {
   return out.str();
 }
 
+void CompareWholeRegisters(Policy& policy) {
+  for (auto& [number, rules] : policy.rules) {
+    for (PolicyRule& rule : rules) {
+      for (PolicyTest& test : rule.tests) {
+        if (test.mask == 0xffffffff) test.mask = ~uint64_t{0};
+      }
+    }
+  }
+}
+
 void WriteFile(const std::string& path, const std::string& text) {
   std::ofstream stream(path, std::ios::binary | std::ios::trunc);
   stream << text;
@@ -106,7 +116,10 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: seccomp_compile NAME POLICY.json OUT.cc | seccomp_compile --names OUT.cc\n");
     return 2;
   }
-  WriteFile(argv[3], WriteProgram(first, LoadPolicy(argv[2])));
+  Policy policy = LoadPolicy(argv[2]);
+  // The mistake the masks are there against, for a build that shows that it would be noticed.
+  if (first == "balanced-unmasked") CompareWholeRegisters(policy);
+  WriteFile(argv[3], WriteProgram(first, policy));
   return 0;
 }
 

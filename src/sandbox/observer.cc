@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "linux/syscall_names.h"
+#include "sandbox/mutation.h"
 
 namespace caisson::sandbox {
 
@@ -136,11 +137,15 @@ Observer::Seen Observer::HandleOne(const std::function<void()>& before_fork) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
   } else {
     seen.violation = Describe(notification, *rule);
-    if (rule->disposition == Disposition::kKill) {
+    if (rule->disposition == Disposition::kKill && !CAISSON_LEFT_OUT("denial")) {
       seen.kill = true;
       return seen;  // never answered: the call stays blocked until the sandbox is dead
     }
     response.error = -static_cast<int>(rule->errno_value);
+    if (CAISSON_LEFT_OUT("denial")) {
+      response.error = 0;
+      response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    }
   }
   ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SEND, &response);
   return seen;

@@ -21,6 +21,7 @@
 #include "sandbox/idmap.h"
 #include "sandbox/init.h"
 #include "sandbox/mount_fd.h"
+#include "sandbox/mutation.h"
 #include "sandbox/private_copy.h"
 
 namespace caisson::sandbox {
@@ -183,6 +184,9 @@ Status Sandbox::PrepareIdentity() {
   CAISSON_TRY(Slot slot, Slot::Acquire(Slot::DefaultDirectory()));
   slot_ = std::make_unique<Slot>(std::move(slot));
   if (StartedByRoot()) isolation_.host_uid = slot_->first_host_id() + kInsideUid;
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("user_namespace")) isolation_.host_uid = kInsideUid;
+#endif
   if (cgroup_host_.driver == CgroupDriver::kNone) return {};
   // Before the first group exists, so that there is no moment at which our death would leave one.
   CAISSON_TRY(keeper_, Keeper::Start(cgroup_host_, *slot_));
@@ -287,6 +291,9 @@ Status Sandbox::Clone() {
   for (const Mount& mount : spec_.mounts) context_.kept_fds.push_back(mount.source.get());
   std::sort(context_.kept_fds.begin(), context_.kept_fds.end());
 
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("descriptors")) ::dup2(::open("/", O_RDONLY | O_DIRECTORY), 77);
+#endif
   int pidfd = -1;
   struct clone_args args {};
   args.flags = kAllNamespaces | CLONE_PIDFD;
@@ -295,6 +302,15 @@ Status Sandbox::Clone() {
         std::pair{CLONE_NEWCGROUP, spec_.share_cgroup}, std::pair{CLONE_NEWTIME, spec_.share_time}}) {
     if (shared) args.flags &= ~static_cast<uint64_t>(flag);
   }
+#ifdef CAISSON_MUTATIONS
+  for (const auto& [name, flag] :
+       {std::pair{"user_namespace", CLONE_NEWUSER}, std::pair{"pid_namespace", CLONE_NEWPID},
+        std::pair{"network_namespace", CLONE_NEWNET}, std::pair{"ipc_namespace", CLONE_NEWIPC},
+        std::pair{"uts_namespace", CLONE_NEWUTS}, std::pair{"cgroup_namespace", CLONE_NEWCGROUP},
+        std::pair{"time_namespace", CLONE_NEWTIME}}) {
+    if (CAISSON_LEFT_OUT(name)) args.flags &= ~static_cast<uint64_t>(flag);
+  }
+#endif
   args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
   args.exit_signal = SIGCHLD;
   if (group_) {
@@ -316,6 +332,14 @@ Status Sandbox::Clone() {
 }
 
 Status Sandbox::WriteIdMaps() {
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("user_namespace")) {
+    const Order order{Order::kIdMapsWritten, 0, 0};
+    if (::send(control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
+      return Error::System(errno, "go on");
+    return {};
+  }
+#endif
   CAISSON_TRY(UniqueFd process, linux_sys::Open("/proc/" + std::to_string(pid_), O_PATH | O_DIRECTORY));
   std::string uid_map, gid_map;
   if (isolation_.own_id_range) {

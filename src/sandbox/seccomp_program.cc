@@ -8,12 +8,17 @@
 #include <cstddef>
 #include <cstring>
 
+#include "sandbox/mutation.h"
+
 namespace caisson::sandbox {
 
 // Written by tools/seccomp_compile.cc.
 extern const SeccompProgram kSeccompBalanced;
 extern const SeccompProgram kSeccompBalancedWatched;
 extern const SeccompProgram kSeccompStrict;
+#ifdef CAISSON_MUTATIONS
+extern const SeccompProgram kSeccompBalancedUnmasked;
+#endif
 
 namespace {
 
@@ -67,6 +72,9 @@ ExtendedProgram::ExtendedProgram(const SeccompProgram& base, std::span<const int
 }
 
 const SeccompProgram* FindSeccompProgram(const char* name) {
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("masked_compare") && std::strcmp(name, "balanced") == 0) return &kSeccompBalancedUnmasked;
+#endif
   for (const SeccompProgram* program : {&kSeccompBalanced, &kSeccompBalancedWatched, &kSeccompStrict}) {
     if (std::strcmp(program->name, name) == 0) return program;
   }
