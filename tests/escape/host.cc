@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 
 #include "escape/canaries.h"
@@ -117,6 +118,16 @@ Host::Host(std::string caisson) : caisson_(std::move(caisson)) {
 Host::~Host() {
   std::error_code ignored;
   fs::remove_all(directory_, ignored);
+}
+
+std::vector<pid_t> Host::Descendants(pid_t pid) {
+  std::vector<pid_t> found;
+  std::istringstream children(ReadText("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children"));
+  for (pid_t child; children >> child;) {
+    found.push_back(child);
+    for (const pid_t grandchild : Descendants(child)) found.push_back(grandchild);
+  }
+  return found;
 }
 
 std::string Host::MakeDirectory() {

@@ -94,7 +94,10 @@ class Host {
   // caisson verify --json with this request document.
   Outcome Verify(const std::string& request, const std::vector<std::string>& flags = {}, int timeout_ms = kPatienceMs);
   // The attempt with nothing in its way, at its place.
-  Outcome RunControl(const std::string& attempt_id, const Control& control);
+  Outcome RunControl(const std::string& attempt_id, const Control& control = {});
+
+  // Everything that descends from `pid`, as the host numbers it.
+  static std::vector<pid_t> Descendants(pid_t pid);
 
   void UseCanaries(const Canaries* canaries) { canaries_ = canaries; }
   const Canaries* canaries() const { return canaries_; }

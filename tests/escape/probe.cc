@@ -29,26 +29,33 @@ Observation FromHarmlessCall(long result, std::initializer_list<int> reached, st
   return Blocked(error, std::move(what));
 }
 
+Observation Survived(long result, std::string what) {
+  const int error = result < 0 ? static_cast<int>(-result) : 0;
+  return {Seen::kEscaped, error, what + " was answered"};
+}
+
 void Tally::Add(std::string_view name, const Observation& observation) {
   ++tries_;
-  const auto append = [&](std::string& list) {
-    if (!list.empty()) list += ", ";
-    list += name;
-    if (!observation.detail.empty()) list += " (" + observation.detail + ")";
-  };
-  if (observation.seen == Seen::kEscaped) append(worked_);
-  if (observation.seen == Seen::kPartial) append(partial_);
-  if (observation.seen == Seen::kBlocked) {
-    ++blocked_;
-    if (first_error_ == 0) first_error_ = observation.error;
-  }
+  std::string& list = observation.seen == Seen::kBlocked ? refused_ : worked_;
+  if (!list.empty()) list += ", ";
+  list += name;
+  if (!observation.detail.empty()) list += " (" + observation.detail + ")";
+  if (observation.seen != Seen::kBlocked) return;
+  ++blocked_;
+  if (first_error_ == 0) first_error_ = observation.error;
 }
 
 Observation Tally::Sum() const {
-  if (!worked_.empty()) return Escaped(worked_);
-  if (!partial_.empty()) return Partial(partial_);
-  if (blocked_ == 0) return NotApplicable("nothing could be tried");
-  return Blocked(first_error_, std::to_string(blocked_) + " of " + std::to_string(tries_) + " refused");
+  if (tries_ == 0) return NotApplicable("nothing could be tried");
+  if (blocked_ == 0) return Escaped(worked_);
+  if (blocked_ == tries_) return Blocked(first_error_, "all " + std::to_string(tries_) + " refused");
+  return Partial("worked: " + worked_ + "; refused: " + refused_);
+}
+
+Observation Tally::SumAny() const {
+  if (tries_ == 0) return NotApplicable("nothing could be tried");
+  if (blocked_ < tries_) return Escaped(worked_);
+  return Blocked(first_error_, "all " + std::to_string(tries_) + " refused");
 }
 
 Ended InChild(const std::function<int()>& body, unsigned seconds) {
@@ -96,11 +103,12 @@ std::string Canary(const char* name) {
   return value != nullptr ? value : "";
 }
 
+bool IsControl() { return ::getenv("CAISSON_CONTROL_DIRECTORY") != nullptr; }
+
 std::string WritableDirectory() {
-  if (::access("/scratch", W_OK) == 0) return "/scratch";
   // The harness gives every control a directory that it removes afterwards.
   const char* given = ::getenv("CAISSON_CONTROL_DIRECTORY");
-  return given != nullptr ? given : "/tmp";
+  return given != nullptr ? given : "/scratch";
 }
 
 const char kPythonPrelude[] = R"(import ctypes, errno, os, pathlib, socket, stat, struct, subprocess, sys, time

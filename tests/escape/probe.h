@@ -24,17 +24,24 @@ Observation FromCall(long result, std::string what);
 // (escaped), anything else is a refusal.
 Observation FromHarmlessCall(long result, std::initializer_list<int> reached, std::string what);
 
-// Many tries of one kind, where one success is an escape: for sweeps. A list of what worked is the detail.
+// For a call that must not even be answered: an answer, whatever it says, is the escape. The sandbox kills for it, so
+// it never comes. Give it arguments that do nothing.
+Observation Survived(long result, std::string what);
+
+// Many tries in one attempt, where none may work.
 class Tally {
  public:
   void Add(std::string_view name, const Observation& observation);
   void Add(std::string_view name, long result) { Add(name, FromCall(result, {})); }
-  // Escaped if anything was, else blocked with the first errno.
+  // Blocked if every try was, with the first errno; escaped if every try was; else partial, which is a failure inside
+  // and proves too little outside. So no try can hide behind another.
   Observation Sum() const;
+  // For sweeps over things not every kernel has: one success is an escape.
+  Observation SumAny() const;
 
  private:
   int tries_ = 0, blocked_ = 0, first_error_ = 0;
-  std::string worked_, partial_;
+  std::string worked_, refused_;
 };
 
 // How a child ended.
@@ -55,6 +62,9 @@ bool WriteText(const std::string& path, std::string_view text, int* error = null
 // "ABSTRACT" (name of an abstract unix socket that listens on the host), "SECRET" (bytes of FILE, only in the control).
 // Given as CAISSON_CANARY_* in the environment; empty when it is not set.
 std::string Canary(const char* name);
+
+// True in the control. Only for what must not be done to a host that is not ours, such as loading kernel modules.
+bool IsControl();
 
 // A directory in which a probe may write: /scratch inside, a temporary one of its own outside.
 std::string WritableDirectory();

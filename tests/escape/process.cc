@@ -75,7 +75,11 @@ Process Process::Start(const Command& command) {
   const pid_t harness = ::getpid();
   process.pid_ = ::fork();
   if (process.pid_ == 0) {
-    ::setpgid(0, 0);
+    if (command.new_session) {
+      ::setsid();
+    } else {
+      ::setpgid(0, 0);
+    }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != harness) ::_exit(125);
     for (const auto& [key, value] : command.env) ::setenv(key.c_str(), value.c_str(), 1);
@@ -87,7 +91,7 @@ Process Process::Start(const Command& command) {
     ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
-  ::setpgid(process.pid_, process.pid_);
+  if (!command.new_session) ::setpgid(process.pid_, process.pid_);
   process.finished_.started = process.pid_ > 0;
   if (process.started()) process.pidfd_.Reset(static_cast<int>(::syscall(SYS_pidfd_open, process.pid_, 0)));
   return process;

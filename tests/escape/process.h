@@ -16,6 +16,7 @@ struct Command {
   std::vector<std::string> argv = {};
   std::vector<std::pair<std::string, std::string>> env = {};  // on top of the harness's own
   std::string directory = {};
+  bool new_session = false;                // without a controlling terminal; else only a process group
   int standard_input = -1;                 // a descriptor to use; -1: an own pipe, see Process::Write
   std::function<bool()> before_exec = {};  // in the child; false: it ends with 125
 };

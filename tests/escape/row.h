@@ -89,6 +89,7 @@ struct Attempt {
   Control control = {};
   Expectation expect = {};
   std::vector<std::string> flags = {};  // more flags for `caisson run`
+  bool judge_only = false;              // a tool of the row's judge: not tried by itself
 };
 
 enum class Verdict { kPass, kFail, kSkip };

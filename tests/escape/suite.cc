@@ -82,7 +82,10 @@ RowOutcome RunRow(const Row& row, Host& host, Canaries& canaries) {
   outcome.row = &row;
   const int64_t start = NowMs();
   canaries.Arm();
+  std::vector<const Attempt*> attempts;
   for (const Attempt& attempt : row.attempts) {
+    if (attempt.judge_only) continue;
+    attempts.push_back(&attempt);
     AttemptOutcome tried;
     tried.id = AttemptId(row, attempt);
     tried.reaches_kernel = attempt.control.reaches_kernel;
@@ -94,11 +97,11 @@ RowOutcome RunRow(const Row& row, Host& host, Canaries& canaries) {
   // What controls left behind must not be blamed on the sandboxes.
   canaries.Check();
   canaries.Arm();
-  for (size_t i = 0; i < row.attempts.size(); ++i) {
+  for (size_t i = 0; i < attempts.size(); ++i) {
     AttemptOutcome& tried = outcome.attempts[i];
     if (!tried.reason.empty()) continue;
-    const SandboxRequest request{.command = host.ProbeCommand(tried.id), .flags = row.attempts[i].flags};
-    JudgeAttempt(row.attempts[i].expect, host.Run(request), &tried);
+    const SandboxRequest request{.command = host.ProbeCommand(tried.id), .flags = attempts[i]->flags};
+    JudgeAttempt(attempts[i]->expect, host.Run(request), &tried);
   }
   if (row.judge) outcome.judgement = row.judge(host);
   outcome.canaries = canaries.Check();
