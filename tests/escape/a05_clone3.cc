@@ -34,7 +34,7 @@ Observation Clone3(uint64_t flags) {
 
 const Registration kRow(Row{
     .id = "A05",
-    .title = "clone3: flags behind a pointer, with and without a user namespace",
+    .title = "clone3: flags behind a pointer, where no filter looks",
     .severity = Severity::kEscape,
     .walls = {"seccomp"},
     .attempts = {{.name = "plain", .probe = [] { return Clone3(0); }, .expect = {.errnos = {ENOSYS}}},

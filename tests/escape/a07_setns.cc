@@ -57,7 +57,7 @@ Attempt Enter(const char* name, Observation (*probe)()) {
 
 const Registration kRow(Row{
     .id = "A07",
-    .title = "setns by a file of /proc, by a pidfd, by a descriptor that was sent",
+    .title = "setns by a file of /proc, by a pidfd, by a sent descriptor",
     .severity = Severity::kEscape,
     .walls = {"seccomp"},
     .attempts = {Enter("file", ByFile), Enter("pidfd", ByPidfd), Enter("message", ByMessage)},

@@ -63,7 +63,7 @@ const Expectation kDenied = {.errnos = {EPERM}, .reports = {{"SyscallViolation",
 
 const Registration kRow(Row{
     .id = "A08",
-    .title = "ptrace of a child, a sibling, PID 1; switching the filter off by it",
+    .title = "ptrace of a child, a sibling, PID 1; PTRACE_O_SUSPEND_SECCOMP",
     .severity = Severity::kEscape,
     .walls = {"seccomp"},
     .attempts = {{.name = "traceme", .probe = TraceMe, .expect = kDenied},

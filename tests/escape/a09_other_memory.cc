@@ -67,7 +67,7 @@ Expectation Denied(const char* syscall) {
 
 const Registration kRow(Row{
     .id = "A09",
-    .title = "memory and descriptors of PID 1: process_vm_*, /proc/PID/mem, pidfd_getfd, kcmp",
+    .title = "memory of PID 1: process_vm_*, /proc/1/mem, pidfd_getfd, kcmp",
     .severity = Severity::kEscape,
     .walls = {"seccomp", "PID 1 is not dumpable"},
     .attempts = {{.name = "readv",

@@ -58,7 +58,7 @@ Expectation Killed(const char* syscall) {
 
 const Registration kRow(Row{
     .id = "A10",
-    .title = "bpf, perf_event_open, userfaultfd and its device, lookup_dcookie, fanotify",
+    .title = "bpf, perf_event_open, userfaultfd, lookup_dcookie, fanotify",
     .severity = Severity::kEscape,
     .walls = {"seccomp", "own /dev"},
     .attempts = {{.name = "bpf", .probe = Bpf, .control = {.reaches_kernel = true}, .expect = Killed("bpf")},

@@ -37,7 +37,7 @@ Observation KernelLog() { return FromCall(Call(SYS_syslog, 10, nullptr, 0), "ask
 
 const Registration kRow(Row{
     .id = "A11",
-    .title = "modules, kexec, reboot, swap, accounting, quotas, port I/O, the kernel's log",
+    .title = "modules, kexec, reboot, swap, accounting, port I/O, kernel log",
     .severity = Severity::kEscape,
     .walls = {"seccomp", "capabilities"},
     .attempts = {Killed("init_module", [] { return Call(SYS_init_module, nullptr, 0, nullptr); }),

@@ -33,6 +33,7 @@ class Canaries {
   // What changed since, one sentence each; empty: nothing. Waits at most `patience_ms` for the transient ones.
   std::vector<std::string> Check(int patience_ms = 3000);
 
+  bool reading_shows() const { return reading_shows_; }
   const std::string& file() const { return file_; }
   const std::string& secret() const { return secret_; }
   int port() const { return port_; }

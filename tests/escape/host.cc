@@ -172,7 +172,7 @@ Sandbox Host::Start(const SandboxRequest& request) {
   command.argv.push_back("--");
   command.argv.insert(command.argv.end(), request.command.begin(), request.command.end());
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  command.standard_input = request.standard_input >= 0 ? request.standard_input : null.get();
+  if (!request.open_input) command.standard_input = request.standard_input >= 0 ? request.standard_input : null.get();
   return {Process::Start(command), result_file};
 }
 

@@ -34,6 +34,7 @@ struct SandboxRequest {
   std::vector<std::pair<std::string, std::string>> env = {};  // of the workload
   bool with_probe = true;                                     // show caisson-selftest as /workspace/caisson-selftest
   int standard_input = -1;                                    // a descriptor; -1: /dev/null
+  bool open_input = false;                                    // instead, a pipe: Sandbox::process.Write and CloseInput
 };
 
 struct ReportedViolation {

@@ -24,7 +24,7 @@ Observation FromCall(long result, std::string what) {
 Observation FromHarmlessCall(long result, std::initializer_list<int> reached, std::string what) {
   const int error = result < 0 ? static_cast<int>(-result) : 0;
   if (result >= 0 || std::find(reached.begin(), reached.end(), error) != reached.end()) {
-    return {Seen::kEscaped, error, what + ": the kernel looked at it"};
+    return {Seen::kEscaped, error, what.empty() ? what : what + ": the kernel looked at it"};
   }
   return Blocked(error, std::move(what));
 }

@@ -113,7 +113,7 @@ RowOutcome RunRow(const Row& row, Host& host, Canaries& canaries) {
 std::string DescribeRow(const RowOutcome& outcome, bool colour) {
   const char* code = outcome.verdict == Verdict::kPass ? "32" : outcome.verdict == Verdict::kFail ? "1;31" : "33";
   char title[80];
-  std::snprintf(title, sizeof(title), "%-62.62s", outcome.row->title.c_str());
+  std::snprintf(title, sizeof(title), "%-70.70s", outcome.row->title.c_str());
   std::string text = outcome.row->id + "  " + Paint(code, Name(outcome.verdict), colour) + "  " + title + "  ";
   text += outcome.verdict == Verdict::kPass ? outcome.summary : "";
   while (!text.empty() && text.back() == ' ') text.pop_back();
