@@ -56,7 +56,7 @@ Judgement JudgeMounted(Host& host) {
   const auto inside = run.Saw("B02/whoami");
   if (!inside) return Broken("the probe said nothing: " + run.process.err);
   if (inside->seen != Seen::kBlocked) return Broken(inside->detail);
-  return Held("nosuid");
+  return Held("no gain");
 }
 
 const Registration kRow(Row{
