@@ -13,5 +13,6 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int PolicyCommand(std::vector<std::string> arguments);
 int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int SelftestCommand(std::vector<std::string> arguments);
 
 }  // namespace caisson::cli
