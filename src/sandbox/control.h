@@ -2,6 +2,9 @@
 // ends are the same program, forked, so there is nothing to parse. The workload never holds this socket.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,5 +41,16 @@ struct Report {
   // kReady: numbers in PID 1's descriptor table, for the supervisor to take copies of; -1 for none.
   int32_t root_fd, scratch_fd, workspace_fd, proc_fd, listener_fd, dns_fd, terminal_fd;
 };
+
+// Supervisor: takes the next report; false, with errno, when there is none. A PID 1 that ends with an order unread
+// resets the connection, which is said once, before the report it still sent.
+inline bool TakeReport(int control_fd, Report& report, int flags) {
+  ssize_t size;
+  do {
+    size = ::recv(control_fd, &report, sizeof(report), flags);
+  } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (size == 0) errno = ECHILD;
+  return size == sizeof(report);
+}
 
 }  // namespace caisson::sandbox

@@ -8,6 +8,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,8 @@ Status Sandbox::PrepareIdentity() {
     if (!spec_.allow_watched_limits) return Error::Unsupported("wall cgroup: " + cgroup_host_.why_no_cpu);
     isolation_.degraded.push_back("cpu: not limited (" + cgroup_host_.why_no_cpu + ")");
   }
+  // The filter that goes in before the last capability goes out must let that happen.
+  if (CAISSON_LEFT_OUT("no_new_privs")) spec_.allowed_calls.push_back(SYS_capset);
   if (!spec_.allowed_calls.empty() || !spec_.denied_calls.empty()) {
     extended_ = std::make_unique<ExtendedProgram>(*spec_.seccomp, spec_.allowed_calls, spec_.denied_calls);
     spec_.seccomp = &extended_->program();
@@ -419,9 +422,8 @@ Status Sandbox::AwaitReady() {
   }
   if (ready <= 0) return Error::System(ETIMEDOUT, "set up the sandbox");
   Report report{};
-  const ssize_t size = ::read(control_.get(), &report, sizeof(report));
-  if (size != sizeof(report))
-    return Error::System(size < 0 ? errno : ECHILD, "PID 1 of the sandbox ended while setting up");
+  if (!TakeReport(control_.get(), report, 0))
+    return Error::System(errno, "PID 1 of the sandbox ended while setting up");
   if (report.kind == Report::kStepFailed) return ExplainFailedStep(report.step, report.error);
 
   UniqueFd root, proc, listener;

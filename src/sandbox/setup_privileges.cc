@@ -78,10 +78,14 @@ int AwaitIdMaps(SetupContext& context) {
 int BecomeInsideUser(SetupContext& context) {
   // An ordinary user cannot drop groups through a one-line map; inside they show as the overflow group and open nothing
   // that "other" could not, because every host path shown is world-readable or the user's own.
-  if (CAISSON_LEFT_OUT("inside_user")) return 0;
+  if (context.may_drop_groups && ::setgroups(0, nullptr) != 0) return errno;
+#ifdef CAISSON_MUTATIONS
+  const gid_t kept = 4;  // of a caller who has groups
+  if (CAISSON_LEFT_OUT("groups") && ::setgroups(1, &kept) != 0) return errno;
+  if (CAISSON_LEFT_OUT("inside_user")) return ::setresgid(0, 0, 0) == 0 && ::setresuid(0, 0, 0) == 0 ? 0 : errno;
   // Without a user namespace the mounts below take the host's capabilities.
   if (CAISSON_LEFT_OUT("user_namespace")) ::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
-  if (context.may_drop_groups && !CAISSON_LEFT_OUT("groups") && ::setgroups(0, nullptr) != 0) return errno;
+#endif
   if (::setresgid(kInsideGid, kInsideGid, kInsideGid) != 0) return errno;
   if (::setresuid(kInsideUid, kInsideUid, kInsideUid) != 0) return errno;
   ::umask(022);

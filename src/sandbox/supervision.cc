@@ -193,7 +193,7 @@ int Supervision::NextTimeout() const {
 
 void Supervision::OnControl() {
   Report report{};
-  while (::recv(sandbox_.control_.get(), &report, sizeof(report), MSG_DONTWAIT) == sizeof(report)) {
+  while (TakeReport(sandbox_.control_.get(), report, MSG_DONTWAIT)) {
     if (report.kind == Report::kExecFailed) {
       outcome_.ending = Ending::kNotExecutable;
       outcome_.exec_errno = report.error;

@@ -16,7 +16,7 @@ namespace {
 
 Observation Nice() {
   const long result = Call(SYS_setpriority, PRIO_PROCESS, 0, -20);
-  return ::getpriority(PRIO_PROCESS, 0) < 0 ? Escaped("priority -20") : FromCall(result, "no effect");
+  return ::getpriority(PRIO_PROCESS, 0) == -20 ? Escaped("priority -20") : FromCall(result, "no effect");
 }
 
 // In a child: whatever it gets is gone at once.

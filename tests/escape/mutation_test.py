@@ -1,0 +1,79 @@
+"""Does the escape suite bite? Each wall is left out in turn, and the rows named for it must turn red.
+
+Uses the build of the preset `mutation`, the only one in which a wall can be left out (CAISSON_MUTATE); that the release
+program has no such switch is checked here too. A mutation runs only the rows named for it.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from caisson import REPOSITORY, STARTED_BY_ROOT, skip
+from mutations import MUTATIONS
+
+BUILD = REPOSITORY / "build/mutation/src"
+RELEASE = REPOSITORY / "build/release/src/caisson"
+
+
+def run_rows(rows, wall=""):
+    """The verdict of each row with `wall` left out, and why."""
+    done = subprocess.run(
+        [BUILD / "caisson-selftest", "--json", "--row", ",".join(rows)],
+        env=os.environ | {"CAISSON_MUTATE": wall},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=600,
+    )
+    if done.returncode not in (0, 1):
+        raise AssertionError(done.stderr.decode(errors="replace"))
+    return {row["id"]: (row["verdict"], row["summary"]) for row in json.loads(done.stdout)["rows"]}
+
+
+class Mutation(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not STARTED_BY_ROOT:
+            skip("mutation", "walls are left out as root only: a user's own processes would be in reach")
+        if not os.access(BUILD / "caisson-selftest", os.X_OK):
+            skip("mutation", "build/mutation is not built; ./dev test builds it")
+
+    def test_rows_hold_when_nothing_is_left_out(self):
+        rows = sorted({row for mutation in MUTATIONS for row in mutation.rows})
+        for row, (verdict, summary) in run_rows(rows).items():
+            with self.subTest(row):
+                self.assertEqual(verdict, "PASS", summary)
+
+    def test_every_wall_is_missed(self):
+        for mutation in MUTATIONS:
+            with self.subTest(mutation.wall):
+                self.assertTrue(mutation.rows, "a wall that no row notices is a missing row")
+                for row, (verdict, summary) in run_rows(mutation.rows, mutation.wall).items():
+                    self.assertEqual(verdict, "FAIL", f"{row} does not notice that {mutation.wall} is gone: {summary}")
+
+    def test_every_switch_is_listed(self):
+        source = "".join(path.read_text() for path in (REPOSITORY / "src").rglob("*.cc"))
+        for mutation in MUTATIONS:
+            self.assertIn(f'"{mutation.wall}"', source)
+        import re
+
+        switches = set(re.findall(r'CAISSON_LEFT_OUT\("(\w+)"\)', source)) | set(
+            re.findall(r'std::pair\{"(\w+_namespace)", CLONE_NEW', source)
+        )
+        self.assertEqual(switches, {mutation.wall for mutation in MUTATIONS})
+
+
+class Release(unittest.TestCase):
+    def test_the_switch_is_not_in_release_programs(self):
+        if not RELEASE.exists():
+            skip("mutation", "the release program is not built")
+        program = RELEASE.read_bytes()
+        for text in [b"CAISSON_MUTATE"] + [m.wall.encode() for m in MUTATIONS if "_" in m.wall and m.unique]:
+            self.assertNotIn(text, program)
+
+
+if __name__ == "__main__":
+    unittest.main()
