@@ -46,12 +46,12 @@ policy::RunPlan SmallPlan(std::vector<std::string> argv) {
   policy::PlannedCommand command;
   command.name = command.tier = "probe";
   command.argv = std::move(argv);
-  command.timeout_ms = 10'000;
+  command.timeout_ms = 30'000;
   plan.commands.push_back(std::move(command));
   return plan;
 }
 
-Probe Try(runtime::Runtime& runtime, policy::RunPlan plan, int64_t timeout_ms = 10'000) {
+Probe Try(runtime::Runtime& runtime, policy::RunPlan plan, int64_t timeout_ms = 30'000) {
   Result<std::unique_ptr<runtime::Run>> run = runtime.Start(std::move(plan));
   if (!run) return {std::move(run).error(), {}};
   runtime::ExecuteOptions options;
@@ -93,7 +93,7 @@ std::string EvidenceText(const Violation& violation) {
 }
 
 Finding NoticesViolation(runtime::Runtime& runtime, const char* mechanism, ViolationClass expected,
-                         policy::RunPlan plan, const std::string& fix, int64_t timeout_ms = 10'000) {
+                         policy::RunPlan plan, const std::string& fix, int64_t timeout_ms = 30'000) {
   const Probe probe = Try(runtime, std::move(plan), timeout_ms);
   if (!probe.outcome) return {mechanism, Health::kMissing, probe.outcome.error().message, fix};
   if (const Violation* violation = Find(probe, expected)) return {mechanism, Health::kOk, EvidenceText(*violation), ""};

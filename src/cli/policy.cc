@@ -71,12 +71,13 @@ ordered_json ToJson(const std::vector<policy::Loss>& losses) {
   return list;
 }
 
-// The profile named, with the role's overrides applied.
-Result<policy::RunPlan> Effective(const Flags& flags, const std::string& name) {
+// The profile named, with the role's overrides applied; `grants`, when given, takes those it holds.
+Result<policy::RunPlan> Effective(const Flags& flags, const std::string& name, policy::Grants* grants = nullptr) {
   Flags wanted = flags;
   wanted.shared.profile = name.empty() ? "balanced" : name;
   CAISSON_TRY(const verify::Authority authority, ReadAuthority(wanted.shared));
   CAISSON_TRY(verify::Admission admission, verify::Admission::Open(authority, "balanced", ""));
+  if (grants != nullptr) *grants = std::move(admission.grants());
   return std::move(admission.plan());
 }
 
@@ -125,8 +126,11 @@ int CheckRules(const Flags& flags, const std::string& file, const std::string& t
   if (flags.shared.json) {
     Print({{"file", file}, {"kind", "policy"}, {"rules", rules->risk.size()}, {"overrides", rules->overrides.size()}});
   } else {
-    std::printf("%s: a policy with %zu rules and %zu overrides; changes are approved by %s\n",
-                EscapeForTerminal(file).c_str(), rules->risk.size(), rules->overrides.size(),
+    const auto count = [](size_t number, const char* what) {
+      return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+    };
+    std::printf("%s: a policy with %s and %s; changes are approved by %s\n", EscapeForTerminal(file).c_str(),
+                count(rules->risk.size(), "rule").c_str(), count(rules->overrides.size(), "override").c_str(),
                 EscapeForTerminal(rules->lock_owner).c_str());
   }
   return 0;
@@ -174,14 +178,15 @@ int Explain(const Flags& flags) {
     Complain("policy explain takes one of --path, --host and --syscall");
     return kUsage;
   }
-  Result<policy::RunPlan> plan = Effective(flags, flags.shared.profile);
+  policy::Grants grants;
+  Result<policy::RunPlan> plan = Effective(flags, flags.shared.profile, &grants);
   if (!plan) return Fail(plan.error());
   const policy::Profile& profile = plan->profile;
   Result<policy::Explanation> explained = [&]() -> Result<policy::Explanation> {
     if (!flags.host.empty()) return policy::ExplainHost(profile, flags.host);
     if (!flags.syscall.empty()) return policy::ExplainSyscall(profile, flags.syscall);
     CAISSON_TRY(const policy::Access access, ReadAccess(flags.access));
-    return policy::ExplainPath(profile, flags.path, access);
+    return policy::ExplainPath(profile, flags.path, access, grants);
   }();
   if (!explained) return Fail(explained.error(), kUsage);
   if (flags.shared.json) {

@@ -45,7 +45,8 @@ struct RunFlags {
   UniqueFd result_file;
 };
 
-Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command) {
+// `decision` is filled also when it is a refusal.
+Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command, policy::Decision& decision) {
   CAISSON_TRY_VOID(RefuseNetwork(flags.shared));
   CAISSON_TRY(const verify::Authority authority, ReadAuthority(flags.shared));
   CAISSON_TRY(verify::Admission admission, verify::Admission::Open(authority, flags.shared.mode, ""));
@@ -98,7 +99,9 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
   facts.language = policy::LanguageOf(planned.argv);
   if (policy::IsInstallStep(planned.tier, planned.argv)) facts.asks.insert(policy::Ask::kInstall);
   plan.commands.push_back(std::move(planned));
-  CAISSON_TRY_VOID(admission.Close(std::move(facts), true));
+  Status judged = admission.Close(std::move(facts), true);
+  decision = plan.decision;
+  if (!judged) return std::move(judged).error();
   if (flags.terminal && flags.shared.json) return Error::Invalid("-t and --json exclude each other");
   plan.stdio = flags.terminal      ? policy::Stdio::kTerminal
                : flags.shared.json ? policy::Stdio::kCapture
@@ -139,18 +142,22 @@ void Explain(const CommandOutcome& outcome, const std::string& program) {
   if (outcome.violations_dropped > 0) Complain("and " + std::to_string(outcome.violations_dropped) + " more");
 }
 
-int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events) {
+int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events,
+         const policy::Decision* decision = nullptr) {
   Complain(error.message);
   verify::Request request;
   request.request_id = verify::GenerateRequestId();
   if (flags.result_file) {
     verify::VerificationResult result = verify::RefusalResult(request, error);
+    if (decision != nullptr) result.decision = policy::ToJson(*decision);
     if (Status written = WriteJson(flags.result_file.get(), verify::ToJson(result)); !written)
       Complain(written.error().message);
   }
   if (events.enabled()) {
     events.Begin(request.request_id);
-    events.Write(error.kind == ErrorKind::kDenied ? "rejected" : "sandbox_failed", {{"error", error.message}});
+    nlohmann::json members = {{"error", error.message}};
+    if (decision != nullptr) members["decision"] = policy::ToJson(*decision);
+    events.Write(error.kind == ErrorKind::kDenied ? "rejected" : "sandbox_failed", std::move(members));
   }
   return kRefused;
 }
@@ -263,8 +270,9 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   if (!result_file) return Fail(result_file.error(), flags, events);
   flags.result_file = *std::move(result_file);
   if (command[0].empty()) return Fail(Error::Invalid("the command's name is empty"), flags, events);
-  Result<policy::RunPlan> plan = MakePlan(flags, std::move(command));
-  if (!plan) return Fail(plan.error(), flags, events);
+  policy::Decision decision;
+  Result<policy::RunPlan> plan = MakePlan(flags, std::move(command), decision);
+  if (!plan) return Fail(plan.error(), flags, events, &decision);
   if (flags.shared.dry_run) {
     std::puts(verify::DescribePlan(*plan).dump(2).c_str());
     return 0;

@@ -12,6 +12,7 @@ using nlohmann::ordered_json;
 Decision Decide(const DecisionInput& input) {
   Decision decision;
   decision.role = input.role;
+  decision.lock_owner = input.rules->lock_owner;
   decision.overrides = input.overrides;
   decision.given_tier = input.runtime_tier;
   decision.required_tier = input.profile->tier;
@@ -72,6 +73,7 @@ ordered_json ToJson(const Decision& decision) {
   }
   for (const Override& one : decision.overrides) overrides.push_back(ToJson(one));
   return {{"role", decision.role},
+          {"lock_owner", decision.lock_owner},
           {"required_tier", kTierNames[static_cast<size_t>(decision.required_tier)]},
           {"given_tier", kTierNames[static_cast<size_t>(decision.given_tier)]},
           {"tier_reason", decision.tier_reason},

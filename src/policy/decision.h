@@ -26,6 +26,7 @@ struct ApprovalNeed {
 
 struct Decision {
   std::string role;
+  std::string lock_owner;  // who answers for the rules it was made by
   Tier required_tier = Tier::kNative;
   Tier given_tier = Tier::kNative;
   std::string tier_reason;

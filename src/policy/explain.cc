@@ -41,8 +41,9 @@ std::string Effect(const json& rule) {
 
 }  // namespace
 
-Result<Explanation> ExplainPath(const Profile& profile, const std::string& path, Access access) {
+Result<Explanation> ExplainPath(const Profile& profile, const std::string& path, Access access, Grants& grants) {
   PathRules rules;
+  rules.grants = &grants;
   if (profile.project) rules.project = &*profile.project;
   const std::string verdict = ExplainPath(path, access, rules);
   const size_t colon = verdict.rfind(": ");

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "policy/overrides.h"
 #include "policy/profile.h"
 
 namespace caisson::policy {
@@ -14,8 +15,8 @@ struct Explanation {
   std::string rule;  // the line that says so
 };
 
-// As the source of a mount.
-Result<Explanation> ExplainPath(const Profile& profile, const std::string& path, Access access);
+// As the source of a mount, for whoever holds the grants.
+Result<Explanation> ExplainPath(const Profile& profile, const std::string& path, Access access, Grants& grants);
 Result<Explanation> ExplainHost(const Profile& profile, const std::string& host);
 Result<Explanation> ExplainSyscall(const Profile& profile, const std::string& name);
 

@@ -120,6 +120,12 @@ class Finder {
       Add("workspace", "the source under test can be changed while it is tested");
     for (const std::string& path : Minus(profile_.writable_paths, base_.writable_paths))
       Add("writable_paths." + path, path + " can be written");
+    if (profile_.project) {
+      for (const AllowedPath& path : profile_.project->allowed_paths) {
+        if (path.access == Access::kReadWrite)
+          Add("project.allowed_paths." + path.path, "requests may write to the host's " + path.path);
+      }
+    }
     if (base_.project && !profile_.project) Add("project", "requests may ask for any path that is not sensitive");
   }
 

@@ -1,5 +1,6 @@
 #include "policy/path_policy.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <memory>
 
 #include "linux/syscalls.h"
 #include "policy/mount_table.h"
@@ -46,10 +48,21 @@ std::string SensitiveRule(const std::string& path) {
   return "";
 }
 
-std::string CredentialsIn(int fd) {
+// A home, or a directory of homes: what lies deeper is shown on purpose.
+std::string CredentialsIn(int fd, bool look_into_children = true) {
   for (const char* name : kCredentialDirectories) {
     struct stat info {};
     if (::fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0) return std::string("contains credentials in ") + name;
+  }
+  if (!look_into_children) return "";
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(
+      ::fdopendir(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
+  if (!directory) return "";  // whoever cannot list it cannot be shown more by it
+  while (const struct dirent* entry = ::readdir(directory.get())) {
+    if (entry->d_name[0] == '.' || (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN)) continue;
+    const UniqueFd child(::openat(fd, entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!child) continue;
+    if (std::string found = CredentialsIn(child.get(), false); !found.empty()) return found + " of " + entry->d_name;
   }
   return "";
 }

@@ -221,6 +221,11 @@ Result<Admitted> Admit(const Request& request, const Authority& authority, polic
   CAISSON_TRY(Admission admission, Admission::Open(authority, profile, request.request_id));
   CAISSON_TRY_VOID(admission.Tighten(request.limits));
   if (request.network.allowlist && !request.network.allow.empty()) {
+    const std::vector<std::string>& allowed = admission.plan().profile.network.allow;
+    for (const std::string& host : request.network.allow) {
+      if (std::find(allowed.begin(), allowed.end(), host) == allowed.end() && !admission.grants().MayReach(host))
+        return Error::Denied("network: " + host + " is allowed neither by the profile nor by an override");
+    }
     return Error::Denied("network: this runtime offers no network; mode allowlist with hosts needs one that does");
   }
   for (const Mount& mount : request.mounts) {

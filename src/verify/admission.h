@@ -50,6 +50,7 @@ class Admission {
                                 const std::string& request_id);
 
   policy::RunPlan& plan() { return plan_; }
+  policy::Grants& grants() { return grants_; }
   Status Tighten(const RequestedLimits& limits);
   Result<policy::JudgedPath> OpenPath(const std::string& path, Access access);
   // A mount the document, or the person at the command line, asks for.
