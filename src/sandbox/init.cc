@@ -4,10 +4,13 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "sandbox/control.h"
@@ -69,6 +72,11 @@ void RunSetup(SetupContext& context) {
   // SECURITY: nothing of ours survives exec, whatever was opened by whom (CVE-2024-21626).
   if (!CAISSON_LEFT_OUT("descriptors") && ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail(errno);
   if (::chdir(command.cwd.c_str()) != 0) fail(errno);
+  // SECURITY: the workspace may hold a link that leads out by a descriptor. From outside the root the kernel's answer
+  // does not begin with a slash.
+  char where[PATH_MAX];
+  if (::syscall(SYS_getcwd, where, sizeof(where)) < 0) fail(errno);
+  if (where[0] != '/') fail(EACCES);
 
   sigset_t none;
   ::sigemptyset(&none);
@@ -136,6 +144,29 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
   Send(context, report);
 }
 
+// SECURITY: among the descriptors that set-up needed are directories of the host, as policy opened them. A link in the
+// workspace to /proc/self/fd/N would lead there when it is named as working directory or program (CVE-2024-21626). From
+// here on there is the control socket and what becomes the workload's streams.
+void KeepOnlyStreams(const SetupContext& context) {
+  const auto needed = [&](int fd) {
+    for (const int stream : context.stdin_fds) {
+      if (fd == stream) return true;
+    }
+    return fd == context.control_fd || fd == context.stdin_null_fd || fd == context.stdout_fd ||
+           fd == context.stderr_fd || fd == context.terminal_slave_fd;
+  };
+  int last = 2;
+  for (const int stream : context.stdin_fds) last = std::max(last, stream);
+  for (const int fd :
+       {context.control_fd, context.stdin_null_fd, context.stdout_fd, context.stderr_fd, context.terminal_slave_fd}) {
+    last = std::max(last, fd);
+  }
+  for (int fd = 3; fd < last; ++fd) {
+    if (!needed(fd)) ::close(fd);
+  }
+  if (::close_range(static_cast<unsigned>(last) + 1, ~0U, 0) != 0) ::_exit(1);
+}
+
 }  // namespace
 
 void RunInit(SetupContext& context) {
@@ -172,10 +203,7 @@ void RunInit(SetupContext& context) {
       // The supervisor has its copies. From here on nobody of our own user may look into this process: it is a fork of
       // the supervisor and has its memory.
       if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) ::_exit(1);
-      for (const int fd : {context.root_fd, context.scratch_fd, context.workspace_fd, context.proc_fd,
-                           context.listener_fd, context.dns_fd, context.terminal_fd}) {
-        if (fd >= 0) ::close(fd);
-      }
+      KeepOnlyStreams(context);
     }
     RunCommand(context, order, signals);
     if (order.last != 0 && !CAISSON_LEFT_OUT("kill_before_collecting")) ::_exit(0);
