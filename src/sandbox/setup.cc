@@ -9,6 +9,7 @@ namespace {
 // seccomp.
 constexpr SetupStep kSteps[] = {
     {"descriptors", steps::CloseForeignDescriptors, "what the supervisor had open is not ours, pipe ends least of all"},
+    {"arguments", steps::ForgetArguments, "everybody inside can read PID 1's, and they name files of the host"},
     {"id_maps", steps::AwaitIdMaps, "until the supervisor has written them, every file we made would belong to nobody"},
     {"user", steps::BecomeInsideUser, "all files below are made as the unprivileged inside user; no groups are kept"},
     {"propagation", steps::DetachPropagation, "no mount of ours may reach the host, nor one of the host's reach us"},

@@ -77,6 +77,7 @@ int MountWorkspace(SetupContext& context);
 int MountExtras(SetupContext& context);
 // setup_privileges.cc
 int CloseForeignDescriptors(SetupContext& context);
+int ForgetArguments(SetupContext& context);
 int AwaitIdMaps(SetupContext& context);
 int BecomeInsideUser(SetupContext& context);
 int JoinCgroups(SetupContext& context);
