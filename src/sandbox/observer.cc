@@ -209,6 +209,12 @@ bool Observer::MayBeWritten(const InsidePaths::Resolved& file) const {
 std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notification, const PathCall& call) const {
   const pid_t pid = static_cast<pid_t>(notification.pid);
   const auto& args = notification.data.args;
+  if (notification.data.nr == SYS_openat2) {
+    // The filter lets the other opens through when their flags only read; here it cannot see them.
+    constexpr uint64_t kWrites = O_ACCMODE | O_CREAT | O_TRUNC;
+    uint64_t flags = 0;
+    if (!ReadMemory(pid, args[2], &flags, sizeof(flags)) || (flags & kWrites) == 0) return std::nullopt;
+  }
   const int directory = call.directory == kNoArgument ? AT_FDCWD : static_cast<int>(args[call.directory]);
   InsidePaths::Resolved file;
   if (call.path == kNoArgument || args[call.path] == 0) {
