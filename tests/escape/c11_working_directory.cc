@@ -1,7 +1,9 @@
 // A working directory outside the root: by a descriptor the supervisor has open, by a link of /proc, by a directory
-// that is gone.
+// that is gone (CVE-2024-21626). The name may be an innocent one, when what lies there is a link that came with the
+// source.
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,8 +59,6 @@ Judgement JudgeDirectories(Host& host) {
   std::vector<std::string> tried = {"/proc/self/cwd",
                                     "/proc/self/cwd/../..",
                                     "/proc/self/root",
-                                    "/proc/1/cwd",
-                                    "/proc/1/root",
                                     "/proc/1/root/..",
                                     "/dev/fd/7",
                                     "/..",
@@ -66,17 +66,24 @@ Judgement JudgeDirectories(Host& host) {
                                     "..",
                                     "",
                                     "\n",
-                                    host.directory()};
-  for (int fd = 0; fd <= 20; ++fd) tried.push_back("/proc/self/fd/" + std::to_string(fd));
-  size_t refused = 0;
+                                    host.directory(),
+                                    "/proc/self/fd/7"};
+  const std::string workspace = host.MakeDirectory();
+  ::chmod(workspace.c_str(), 0755);
+  std::filesystem::copy_file(host.selftest(), workspace + "/caisson-selftest");
+  const auto link = [&](const std::string& target) {
+    const std::string name = "link" + std::to_string(tried.size());
+    std::filesystem::create_symlink(target, workspace + "/" + name);
+    tried.push_back("/workspace/" + name);
+  };
+  for (int fd = 0; fd <= 24; ++fd) link("/proc/self/fd/" + std::to_string(fd));
+  for (const char* target : {"/proc/1/cwd", "/proc/1/root", "/proc/1/fd/3", "/proc/self/cwd/../..", "/.."})
+    link(target);
+  size_t refused = 0, inside = 0;
   const auto run = [&](const std::vector<std::string>& flags, bool gone) -> std::string {
-    std::vector<std::string> argv = {host.caisson(),
-                                     "run",
-                                     "--quiet",
-                                     "-e",
-                                     "CAISSON_CANARY_FILE=" + host.directory() + "/canary",
-                                     "--workspace",
-                                     host.selftest().substr(0, host.selftest().rfind('/'))};
+    std::vector<std::string> argv = {
+        host.caisson(), "run",    "--quiet", "-e", "CAISSON_CANARY_FILE=" + host.directory() + "/canary",
+        "--workspace",  workspace};
     argv.insert(argv.end(), flags.begin(), flags.end());
     argv.push_back("--");
     for (const std::string& word : host.ProbeCommand("C11")) argv.push_back(word);
@@ -89,16 +96,16 @@ Judgement JudgeDirectories(Host& host) {
       if (code == 125 || code == 126 || code == 127 || code == 2) return ++refused, "";
       return "exit code " + std::to_string(outcome.process.exit_code) + ": " + outcome.process.err;
     }
+    ++inside;
     return saw->seen == Seen::kBlocked ? "" : saw->detail;
   };
   for (const std::string& directory : tried) {
     if (const std::string fault = run({"-w", directory}, false); !fault.empty())
       return Broken("working directory \"" + directory + "\": " + fault);
   }
-  const size_t refused_directories = refused;
-  if (const std::string fault = run({}, true); !fault.empty())
-    return Broken("started from a removed directory: " + fault);
-  if (refused != refused_directories) return Broken("does not start from a removed directory");
+  inside = 0;
+  if (const std::string fault = run({}, true); !fault.empty()) return Broken("from a removed directory: " + fault);
+  if (inside == 0) return Broken("does not start from a removed directory");
   return Held(std::to_string(refused) + " of " + std::to_string(tried.size()) + " refused, the rest inside");
 }
 
@@ -106,7 +113,7 @@ const Registration kRow(Row{
     .id = "C11",
     .title = "a working directory outside: /proc/self/fd/N, /proc/1/cwd, a removed one",
     .severity = Severity::kEscape,
-    .walls = {"close_range after clone", "pivot_root", "chdir after the pivot"},
+    .walls = {"PID 1 keeps only streams", "working directory looked at after chdir", "pivot_root"},
     .attempts = {{.probe = Look, .judge_only = true}},
     .judge = JudgeDirectories,
 });
