@@ -1,0 +1,137 @@
+// Memory that no process maps, so that a look at the processes does not find it: memory files, System V segments, huge
+// pages.
+//
+// SAFETY: 160 MiB against a limit of 64 MiB, given back at the end; segments, which outlive their maker, are removed.
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "escape/host.h"
+#include "escape/probe.h"
+
+namespace caisson::escape {
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr int kPieces = 10;
+constexpr size_t kPiece = 16 * kMiB;
+constexpr useconds_t kHeld = 300'000;
+
+int WriteMemoryFile() {
+  static const std::vector<char> block(kMiB, 'x');
+  const int fd = static_cast<int>(Call(SYS_memfd_create, "held", 0));
+  for (size_t written = 0; fd >= 0 && written < kPiece; written += kMiB) {
+    if (::write(fd, block.data(), kMiB) != static_cast<ssize_t>(kMiB)) return -1;
+  }
+  return fd;
+}
+
+Observation MemoryFiles() {
+  for (int i = 0; i < kPieces; ++i) {
+    if (WriteMemoryFile() < 0) return Blocked(errno);
+  }
+  ::usleep(kHeld);
+  return Escaped("160 MiB in memory files");
+}
+
+// A descriptor on its way belongs to no process: it sits in a socket's queue.
+Observation InFlight() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0) return Blocked(errno);
+  for (int i = 0; i < kPieces; ++i) {
+    const int fd = WriteMemoryFile();
+    if (fd < 0) return Blocked(errno);
+    alignas(struct cmsghdr) char rights[CMSG_SPACE(sizeof(int))] = {};
+    char byte = 'x';
+    struct iovec data {
+      &byte, 1
+    };
+    struct msghdr message {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = rights;
+    message.msg_controllen = sizeof(rights);
+    struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    if (::sendmsg(ends[0], &message, MSG_DONTWAIT) != 1) return Blocked(errno);
+    ::close(fd);
+  }
+  ::usleep(kHeld);
+  return Escaped("160 MiB in memory files that only a socket holds");
+}
+
+Observation Segments() {
+  std::vector<int> segments;
+  Observation seen = Escaped("160 MiB in segments that nobody has attached");
+  for (int i = 0; i < kPieces; ++i) {
+    const int segment = ::shmget(IPC_PRIVATE, kPiece, IPC_CREAT | 0600);
+    void* memory = segment < 0 ? nullptr : ::shmat(segment, nullptr, 0);
+    if (memory == nullptr || memory == reinterpret_cast<void*>(-1)) {
+      seen = Blocked(errno);
+      break;
+    }
+    segments.push_back(segment);
+    std::memset(memory, 1, kPiece);
+    ::shmdt(memory);
+  }
+  if (seen.seen == Seen::kEscaped) ::usleep(kHeld);
+  for (const int segment : segments) ::shmctl(segment, IPC_RMID, nullptr);
+  return seen;
+}
+
+// Not counted as ordinary memory at all; a host that keeps none has none to give.
+Observation HugePages() {
+  void* page = ::mmap(nullptr, 2 * kMiB, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
+  return page == MAP_FAILED ? Blocked(errno) : Escaped("a huge page");
+}
+
+// Where there is no cgroup only what processes map is measured. The result says then that this wall is degraded, and an
+// escape is what was announced: nothing is proved either way.
+Judgement JudgeCounted(Host& host) {
+  std::string held;
+  for (const char* attempt : {"F04/memory_files", "F04/in_flight", "F04/segments"}) {
+    if (const auto bare = host.RunControl(attempt).Saw(attempt); !bare || bare->seen != Seen::kEscaped) continue;
+    const Outcome run =
+        host.Run({.command = host.ProbeCommand(attempt), .flags = {"--memory", "64M", "--scratch", "32M"}});
+    if (!run.result) return Broken(std::string(attempt) + ": no result");
+    if (const auto saw = run.Saw(attempt)) {
+      const std::string degraded = nlohmann::json::parse(run.result->text)["isolation"]["degraded"].dump();
+      if (degraded.find("cgroup") == std::string::npos) return Broken(std::string(attempt) + ": " + saw->detail);
+      return Vacuous(std::string(attempt) + ": unmapped memory is not limited without a cgroup, as the result says");
+    }
+    if (run.result->Find("MemoryLimitViolation", "limit.mem") == nullptr)
+      return Broken(std::string(attempt) + ": not reported");
+    held += std::string(held.empty() ? "" : ", ") + (attempt + 4);
+  }
+  return held.empty() ? Vacuous("without a sandbox it does not work either") : Held("counted: " + held);
+}
+
+const Registration kRow(Row{
+    .id = "F04",
+    .title = "memory that no process maps: memory files, segments, huge pages",
+    .severity = Severity::kHostDenial,
+    .walls = {"memory limit"},
+    .attempts = {{.name = "memory_files", .probe = MemoryFiles, .judge_only = true},
+                 {.name = "in_flight", .probe = InFlight, .judge_only = true},
+                 {.name = "segments", .probe = Segments, .judge_only = true},
+                 {.name = "huge_pages", .probe = HugePages, .expect = {.errnos = {ENOMEM, EPERM, EINVAL}}}},
+    .judge = JudgeCounted,
+});
+
+}  // namespace
+
+}  // namespace caisson::escape
