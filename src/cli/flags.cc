@@ -39,12 +39,16 @@ Status ReadLimit(const char* flag, const std::string& text, Result<int64_t> (*pa
 }  // namespace
 
 void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
-  app.add_option("--memory,-m", flags.memory, "Memory limit, for example 512M; swap is off");
-  app.add_option("--cpus", flags.cpus, "CPU limit, for example 1.5 or 500m");
-  app.add_option("--pids-limit", flags.pids, "Most processes and threads at once");
-  app.add_option("--timeout", flags.timeout, "Time limit of a command, for example 30s");
-  app.add_option("--output-limit", flags.output_limit, "Most bytes of output, for example 10M");
-  app.add_option("--scratch", flags.scratch, "Size of /scratch, for example 512M");
+  // The last one counts, so that a script or an alias can bring defaults of its own.
+  const auto add_limit = [&](const char* names, std::string& value, const char* help) {
+    app.add_option(names, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  };
+  add_limit("--memory,-m", flags.memory, "Memory limit, for example 512M; swap is off");
+  add_limit("--cpus", flags.cpus, "CPU limit, for example 1.5 or 500m");
+  add_limit("--pids-limit", flags.pids, "Most processes and threads at once");
+  add_limit("--timeout", flags.timeout, "Time limit of a command, for example 30s");
+  add_limit("--output-limit", flags.output_limit, "Most bytes of output, for example 10M");
+  add_limit("--scratch", flags.scratch, "Size of /scratch, for example 512M");
   app.add_option("--network", flags.network, "none: only the sandbox's own loopback");
   app.add_option("--allow-domain", flags.allow_domains, "Allow a host (needs a runtime with network)");
   app.add_option("--profile", flags.profile, "Isolation profile, by name or FILE.yaml; default: the mode's");
