@@ -148,6 +148,7 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
 // workspace to /proc/self/fd/N would lead there when it is named as working directory or program (CVE-2024-21626). From
 // here on there is the control socket and what becomes the workload's streams.
 void KeepOnlyStreams(const SetupContext& context) {
+  if (CAISSON_LEFT_OUT("descriptors")) return;
   const auto needed = [&](int fd) {
     for (const int stream : context.stdin_fds) {
       if (fd == stream) return true;
