@@ -1,0 +1,79 @@
+// A comet: each process forks the next one and ends, so that whoever walks a list of processes to kill them is always
+// one behind.
+//
+// SAFETY: bare, it burns out after a second.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "escape/neighbour.h"
+#include "escape/probe.h"
+
+namespace caisson::escape {
+
+namespace {
+
+// The name is how it is found on the host: it has no arguments of its own.
+constexpr char kName[] = "selftest-comet";
+
+[[noreturn]] void Fly(int64_t until) {
+  ::prctl(PR_SET_NAME, kName);
+  ::setsid();
+  for (int fd = 0; fd < 3; ++fd) ::close(fd);
+  while (NowMs() < until) {
+    if (::fork() != 0) ::_exit(0);
+    ::usleep(500);
+  }
+  ::_exit(0);
+}
+
+Observation Comet() {
+  if (::fork() == 0) Fly(NowMs() + (IsControl() ? 1000 : 60'000));
+  ::usleep(100'000);
+  return Blocked(0, "it flies");
+}
+
+Observation CometAndWait() {
+  if (::fork() == 0) Fly(NowMs() + (IsControl() ? 1000 : 60'000));
+  for (;;) ::pause();
+}
+
+// For a while: it is easily missed.
+bool IsFlying(int64_t for_ms) {
+  const int64_t until = NowMs() + for_ms;
+  do {
+    for (const pid_t pid : Host::Descendants(::getpid())) {
+      if (ReadText("/proc/" + std::to_string(pid) + "/comm").rfind(kName, 0) == 0) return true;
+    }
+  } while (NowMs() < until);
+  return false;
+}
+
+Judgement JudgeComet(Host& host) {
+  SawBare(host, "E05/comet");
+  if (!IsFlying(900)) return Vacuous("a bare comet is not seen either");
+  ::usleep(1'200'000);
+  const Outcome left = host.Run({.command = host.ProbeCommand("E05/comet")});
+  if (!left.Saw("E05/comet")) return Broken("the probe did not run: " + left.process.err);
+  if (IsFlying(300)) return Broken("it flies on after the command's end");
+  const Outcome killed = host.Run({.command = host.ProbeCommand("E05/wait"), .flags = {"--timeout", "1s"}});
+  if (!killed.result || killed.result->failure_class != "TimeoutViolation")
+    return Broken("with a time limit: " + (killed.result ? killed.result->failure_class : killed.process.err));
+  if (IsFlying(300)) return Broken("it flies on after the time limit");
+  return Held("gone with PID 1");
+}
+
+const Registration kRow(Row{
+    .id = "E05",
+    .title = "a comet: a new process every moment, none of which stays to be killed",
+    .severity = Severity::kPeerDenial,
+    .walls = {"pid namespace", "PID 1 killed at the end"},
+    .attempts = {{.name = "comet", .probe = Comet, .judge_only = true},
+                 {.name = "wait", .probe = CometAndWait, .judge_only = true}},
+    .judge = JudgeComet,
+});
+
+}  // namespace
+
+}  // namespace caisson::escape
