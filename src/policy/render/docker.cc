@@ -46,9 +46,9 @@ ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
   ordered_json ulimits = ordered_json::array();
   for (const ProcessLimit& limit : ProcessLimits(profile))
     ulimits.push_back({{"Name", limit.name}, {"Soft", limit.soft}, {"Hard", limit.hard}});
-  // There is no /sys in the native tier, and Docker always mounts one.
+  // The native tier has neither, and Docker always mounts both, the second writable.
   std::vector<std::string> masked = MaskedPaths(profile);
-  masked.emplace_back("/sys");
+  masked.insert(masked.end(), {"/sys", "/dev/mqueue"});
   int64_t shared_memory = 0;
   for (const WritableArea& area : WritableAreas(profile)) {
     if (area.path == "/dev/shm") shared_memory = area.bytes;

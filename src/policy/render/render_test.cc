@@ -297,7 +297,8 @@ std::vector<std::string> LintDocker(const json& body, const Profile& profile) {
   LintFilter(filter, out);
   for (const std::string& path : render::MaskedPaths(profile))
     out.Require(Contains(At(host, "/MaskedPaths"), path), "masked " + path);
-  out.Require(Contains(At(host, "/MaskedPaths"), "/sys"), "masked /sys");
+  for (const char* path : {"/sys", "/dev/mqueue"})
+    out.Require(Contains(At(host, "/MaskedPaths"), path), std::string("masked ") + path);
   for (const char* path : render::kReadOnlyPaths)
     out.Require(Contains(At(host, "/ReadonlyPaths"), path), std::string("read-only ") + path);
   out.Require(At(host, "/Ulimits").size() == 8, "limits per process");
