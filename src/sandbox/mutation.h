@@ -1,6 +1,6 @@
 // Walls that a test build can leave out, one at a time, to show that the escape suite notices (tests/escape/mutation).
-// CAISSON_MUTATE names the wall. In every other build the answer is a constant and neither the code nor the name is
-// there; a test looks for both in the release program.
+// CAISSON_MUTATE names the wall, or several with commas where one stands behind another. In every other build the
+// answer is a constant and neither the code nor the name is there; a test looks for both in the release program.
 #pragma once
 
 #ifdef CAISSON_MUTATIONS
@@ -13,7 +13,12 @@ namespace caisson::sandbox {
 #ifdef CAISSON_MUTATIONS
 inline bool LeftOut(const char* wall) {
   static const char* const chosen = ::getenv("CAISSON_MUTATE");
-  return chosen != nullptr && ::strcmp(chosen, wall) == 0;
+  const size_t length = ::strlen(wall);
+  for (const char* at = chosen; at != nullptr; at = ::strchr(at, ',')) {
+    if (*at == ',') ++at;
+    if (::strncmp(at, wall, length) == 0 && (at[length] == '\0' || at[length] == ',')) return true;
+  }
+  return false;
 }
 #define CAISSON_LEFT_OUT(wall) ::caisson::sandbox::LeftOut(wall)
 #else
