@@ -13,11 +13,13 @@ namespace caisson::escape {
 
 namespace {
 
-// Every number there can be, by the calls that tell "no such process" from "not yours".
+// Every number there can be, or as many as two seconds allow: kill tells "no such process" from "not yours".
 Observation Guess() {
   const int most = std::max(std::atoi(ReadText("/proc/sys/kernel/pid_max").c_str()), 1 << 15);
   int found = 0, first = 0;
+  const int64_t deadline = NowMs() + 2000;
   for (int pid = 2; pid < most; ++pid) {
+    if (pid > 1 << 16 && pid % 4096 == 0 && NowMs() > deadline) break;
     if (pid == ::getpid()) continue;
     const bool there = ::kill(pid, 0) == 0 || errno != ESRCH;
     if (there && found++ == 0) first = pid;
