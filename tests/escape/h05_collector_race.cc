@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "escape/canaries.h"
 #include "escape/host.h"
 #include "escape/probe.h"
 
@@ -63,7 +62,7 @@ bool CarelessReaderLoses(const std::string& directory, const std::string& target
 }
 
 Judgement JudgeRace(Host& host) {
-  const std::string file = host.canaries()->file(), secret = host.canaries()->secret();
+  const std::string secret = "nobody inside may see this", file = host.WriteFile("secret", secret);
   const std::string target = file.substr(0, file.rfind('/')), name = file.substr(file.rfind('/') + 1);
   if (!CarelessReaderLoses(host.MakeDirectory(), target, name, secret))
     return Vacuous("a careless reader cannot be raced here either");

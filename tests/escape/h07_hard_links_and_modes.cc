@@ -27,7 +27,9 @@ for source in ('/usr/bin/env', '/workspace/file', '/etc/passwd'):
         print('LINKED', source)
     except OSError: pass
 open('one', 'w').write('two names'); os.link('one', 'two')
-open('setuid', 'w').write('set-user-id'); os.chmod('setuid', 0o6777)
+open('setuid', 'w').write('set-user-id'); os.chmod('setuid', 0o1777)
+try: os.chmod('setuid', 0o6777)
+except OSError: pass
 try: os.setxattr('setuid', 'user.note', b'x')
 except OSError: pass
 )";
@@ -45,7 +47,7 @@ Judgement JudgeStored(Host& host) {
                         {"artifacts", {"/scratch/**"}}};
   const std::string stored = host.MakeDirectory() + "/stored";
   const Outcome run = host.Verify(request.dump(), {"--artifacts", stored});
-  if (!run.result || run.result->text.find("LINKED") != std::string::npos)
+  if (!run.result || run.result->stdout_text.find("LINKED") != std::string::npos)
     return Broken("a foreign file got a second name: " + run.process.err + run.process.out);
   const json document = json::parse(run.result->text);
   if (document["artifacts"].size() != 1 || document["artifacts"][0]["path"] != "/scratch/setuid")

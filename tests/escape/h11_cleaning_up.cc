@@ -31,13 +31,30 @@ for place in ('/scratch', '/tmp', '/workspace'):
 
 // On a directory of the host that the workload may write to.
 const char kMakeTools[] = R"(
-import os, shutil
+import mmap, os, shutil
 shutil.copyfile('/usr/bin/env', 'tool')
 for mode in (0o4755, 0o2755, 0o6777):
     try: os.chmod('tool', mode)
     except OSError: pass
-try: os.close(os.open('made', os.O_CREAT | os.O_WRONLY, 0o6755))
-except OSError: pass
+# With the bits from the beginning, and then filled in every way that might leave them.
+def fill(name, how):
+    try:
+        fd = os.open(name, os.O_CREAT | os.O_RDWR, 0o6755)
+        how(fd)
+        os.close(fd)
+    except (OSError, ValueError): pass
+def by_mapping(fd):
+    os.ftruncate(fd, 4096)
+    mmap.mmap(fd, 4096)[:4] = b'#!/x'
+def by_copying(fd):
+    source = os.open('/usr/bin/env', os.O_RDONLY)
+    os.copy_file_range(source, fd, 4096)
+fill('made', lambda fd: None)
+fill('written', lambda fd: os.write(fd, b'#!/bin/sh'))
+fill('mapped', by_mapping)
+fill('copied', by_copying)
+fill('sent', lambda fd: os.sendfile(fd, os.open('/usr/bin/env', os.O_RDONLY), 0, 4096))
+fill('allocated', lambda fd: os.posix_fallocate(fd, 0, 4096))
 try: os.mkdir('shared', 0o2777); os.chmod('shared', 0o2777)
 except OSError: pass
 for device in ((1, 1), (8, 0)):
@@ -58,15 +75,20 @@ Judgement JudgeTools(Host& host) {
   const Outcome run = host.Run({.command = {"python3", "-I", "-c", kMakeTools},
                                 .flags = {"--workspace", directory + ":rw"},
                                 .with_probe = false});
-  if (!fs::exists(directory + "/tool")) return Vacuous("a workload cannot write to the host here: " + run.process.err);
+  if (!run.result || !fs::exists(directory + "/tool"))
+    return Vacuous("a workload cannot write to the host here: " + run.process.err);
   for (const auto& entry : fs::directory_iterator(directory)) {
     struct stat info {};
     ::lstat(entry.path().c_str(), &info);
-    const bool runs_as_owner = S_ISREG(info.st_mode) && (info.st_mode & (S_ISUID | S_ISGID)) != 0;
+    // An empty one is no program, and writing to it takes the bits away.
+    const bool runs_as_owner = S_ISREG(info.st_mode) && (info.st_mode & (S_ISUID | S_ISGID)) != 0 && info.st_size > 0;
     if (runs_as_owner || S_ISBLK(info.st_mode) || S_ISCHR(info.st_mode))
-      return Broken("left on the host: " + entry.path().filename().string() + ", mode " +
-                    std::to_string(info.st_mode & 07777) + " (decimal), owner " + std::to_string(info.st_uid));
+      return Broken("left on the host: " + entry.path().filename().string() + " of user " +
+                    std::to_string(info.st_uid));
   }
+  if (run.result->Find("SyscallViolation", "fs.setid") == nullptr ||
+      run.result->Find("SyscallViolation", "fs.device") == nullptr)
+    return Broken("making tools is not reported");
   return Held("cleaned away without a trace; no tool was left on the host");
 }
 
