@@ -13,6 +13,7 @@
 
 #include "base/units.h"
 #include "base/utf8.h"
+#include "linux/files.h"
 #include "verify/request_syntax.h"
 
 namespace caisson::cli {
@@ -153,8 +154,8 @@ int TakeSignals() {
 
 Result<UniqueFd> OpenResultFile(const std::string& path) {
   if (path.empty()) return UniqueFd();
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!file) return Error::Invalid("--result " + path + ": " + std::strerror(errno));
+  Result<UniqueFd> file = linux_sys::OpenOutput(path, 0);
+  if (!file) return std::move(file).error().In("--result");
   return file;
 }
 

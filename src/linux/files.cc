@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
 namespace caisson::linux_sys {
 
@@ -14,6 +15,16 @@ Result<UniqueFd> OpenAt(int dir_fd, const char* path, int flags) {
   UniqueFd fd(::openat(dir_fd, path, flags | O_CLOEXEC, 0600));
   if (!fd) return Error::System(errno, std::string("open ") + path);
   return fd;
+}
+
+Result<UniqueFd> OpenOutput(const std::string& path, int flags) {
+  const auto is_below = [&](std::string_view directory) { return path.compare(0, directory.size(), directory) == 0; };
+  const bool stream =
+      path == "/dev/stdout" || path == "/dev/stderr" || is_below("/dev/fd/") || is_below("/proc/self/fd/");
+  UniqueFd fd(::open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC | (stream ? 0 : O_NOFOLLOW), 0644));
+  if (fd) return fd;
+  if (errno == ELOOP && !stream) return Error::Invalid(path + ": is a symbolic link, which is not followed");
+  return Error::Invalid(path + ": " + std::strerror(errno));
 }
 
 Result<std::string> ReadSmallFile(int dir_fd, const char* path, size_t limit) {

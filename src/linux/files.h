@@ -14,6 +14,10 @@ namespace caisson::linux_sys {
 Result<UniqueFd> Open(const std::string& path, int flags);
 Result<UniqueFd> OpenAt(int dir_fd, const char* path, int flags);
 
+// Opens the file a caller named for our output, and makes it if there is none. A link in its place is an error, because
+// a workload that could write to that directory would choose where we write; /dev/stdout and the like are followed.
+Result<UniqueFd> OpenOutput(const std::string& path, int flags);
+
 // Reads at most `limit` bytes; for files whose size the kernel makes up.
 Result<std::string> ReadSmallFile(int dir_fd, const char* path, size_t limit = 65536);
 Status WriteSmallFile(int dir_fd, const char* path, std::string_view text);

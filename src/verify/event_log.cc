@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "linux/files.h"
 #include "verify/request.h"
 
 namespace caisson::verify {
@@ -33,8 +34,9 @@ Result<EventLog> EventLog::Open(const std::string& destination) {
     log.fd_ = STDOUT_FILENO;
     return log;
   }
-  log.owned_ = UniqueFd(::open(destination.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!log.owned_) return Error::System(errno, "--events: open " + destination);
+  Result<UniqueFd> file = linux_sys::OpenOutput(destination, O_APPEND);
+  if (!file) return std::move(file).error().In("--events");
+  log.owned_ = *std::move(file);
   log.fd_ = log.owned_.get();
   return log;
 }

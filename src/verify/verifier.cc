@@ -34,9 +34,11 @@ void SetError(VerificationResult& result, const Error& error) {
   result.message = error.message;
 }
 
-// SECURITY: the name is the content's hash, so nothing of the workload's choosing becomes a path of ours.
+// SECURITY: the name is the content's hash, so nothing of the workload's choosing becomes a path of ours. The directory
+// is no link: where an earlier workload could have planted one it would choose where we write.
 Status StoreArtifact(const std::string& directory, const std::string& name, const std::string& bytes) {
-  UniqueFd dir(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd dir(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!dir && errno == ENOTDIR) return Error::Invalid(directory + ": not a directory; a symbolic link is not followed");
   if (!dir) return Error::System(errno, "open " + directory);
   UniqueFd file(::openat(dir.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file) {
