@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxEntries = 1'000'000;
+// Hashed, kept or not. A hole of terabytes costs its maker nothing and the reader hours.
+constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
 
 UniqueFd OpenBelow(int directory, const char* name, uint64_t flags) {
   struct open_how how {};
@@ -60,6 +62,11 @@ class Reader {
   }
 
   Status ReadFile(int fd, const std::string& path, bool executable) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return Error::Invalid(path + ": " + std::strerror(errno));
+    uint64_t left = static_cast<uint64_t>(info.st_size);
+    if (left > kMaxBytes - bytes_)
+      return Error::Invalid(path + ": the source is larger than " + std::to_string(kMaxBytes >> 30) + " GiB");
     Sha256Stream hash;
     std::string bytes;
     char chunk[65536];
@@ -68,6 +75,9 @@ class Reader {
       if (size < 0 && errno == EINTR) continue;
       if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
       if (size == 0) break;
+      // To the end it had at first: one that grows as fast as we read has no other.
+      if (static_cast<uint64_t>(size) > left) return Error::Invalid(path + ": grew while it was read");
+      left -= static_cast<uint64_t>(size);
       hash.Add({chunk, static_cast<size_t>(size)});
       bytes_ += static_cast<uint64_t>(size);
       if (Fits()) bytes.append(chunk, static_cast<size_t>(size));
