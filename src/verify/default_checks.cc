@@ -29,23 +29,62 @@ for top, directories, files in os.walk("/workspace"):
 sys.exit(1 if failed else 0)
 )py";
 
+// Runs the tests in a child and passes on its ending, but for one: exit code 0 counts only together with the child's
+// word that the runner came to its end. Code under test that ends the process with success on the way there
+// (os._exit(0), by accident or not) has not passed. It is the runner's process, so code that sets out to forge that
+// word can.
+//
 // pytest is looked for before the source can be imported, so a pytest.py of the source's own is not taken for it.
-constexpr char kTestCheck[] = R"py(import importlib.util, sys
-if importlib.util.find_spec("pytest"):
-    import pytest
+constexpr char kTestCheck[] = R"py(import os, signal, sys
+
+def run_tests():
+    import importlib.util
+    if importlib.util.find_spec("pytest"):
+        import pytest
+        sys.path.insert(0, "/workspace")
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir=/workspace", "/workspace"]))
+    import unittest
     sys.path.insert(0, "/workspace")
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir=/workspace", "/workspace"]))
-import unittest
-sys.path.insert(0, "/workspace")
-suite = unittest.TestSuite()
-for pattern in ("test_*.py", "*_test.py"):
-    suite.addTests(unittest.TestLoader().discover("/workspace", pattern=pattern))
-result = unittest.TextTestRunner(verbosity=1).run(suite)
-if result.testsRun == 0:
-    print("no tests were found", file=sys.stderr)
-    sys.exit(5)
-sys.exit(0 if result.wasSuccessful() else 1)
+    suite = unittest.TestSuite()
+    for pattern in ("test_*.py", "*_test.py"):
+        suite.addTests(unittest.TestLoader().discover("/workspace", pattern=pattern))
+    result = unittest.TextTestRunner(verbosity=1).run(suite)
+    if result.testsRun == 0:
+        print("no tests were found", file=sys.stderr)
+        return 5
+    return 0 if result.wasSuccessful() else 1
+
+def main():
+    nonce = os.urandom(16).hex()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        code = run_tests()
+        # With the number of this process: copies of it, made by tests that fork, do not speak for it.
+        os.write(writer, f"{nonce} {os.getpid()} {code}\n".encode())
+        sys.exit(code)
+    os.close(writer)
+    status = os.waitpid(child, 0)[1]
+    # What the child wrote is there now; others may hold the pipe open for ever.
+    os.set_blocking(reader, False)
+    try:
+        words = os.read(reader, 65536).decode("ascii", "replace").split("\n")
+    except BlockingIOError:
+        words = []
+    said = [int(word.split()[2]) for word in words if word.startswith(f"{nonce} {child} ")]
+    if os.WIFSIGNALED(status):
+        if os.WTERMSIG(status) != signal.SIGKILL:
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    if not said and os.WEXITSTATUS(status) == 0:
+        print("incomplete: the tests ended before the test runner did", file=sys.stderr)
+        sys.exit(70)
+    sys.exit(os.WEXITSTATUS(status) or said[0])
+
+main()
 )py";
+static_assert(kIncompleteExitCode == 70);
 
 bool EndsWith(const std::string& text, const std::string& ending) {
   return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;

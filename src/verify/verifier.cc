@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "verify/default_checks.h"
 #include "verify/digest.h"
 #include "verify/verdict.h"
 
@@ -145,6 +146,10 @@ VerificationResult Verify(const Request& request, Admitted admitted, runtime::Ru
     // Our own checks chose the interpreter: if it is not there, the machine is at fault and not the source.
     if (admitted.default_checks && record.outcome.ending == Ending::kNotExecutable) {
       SetError(result, Error::Unsupported(result.message + "; install python3"));
+    }
+    if (admitted.default_checks && command.tier == "test" && result.verdict.failure_class == "CheckFailed" &&
+        record.outcome.ending == Ending::kExited && record.outcome.exit_code == kIncompleteExitCode) {
+      result.message = "check test: incomplete: the tests ended before the test runner did";
     }
     if (record.outcome.stdout_stream.dropped_bytes + record.outcome.stderr_stream.dropped_bytes > 0) {
       events.Write("output_truncated", {{"check", command.name}, {"bytes_total", record.outcome.usage.output_bytes}});

@@ -105,6 +105,24 @@ CLAIMS = {
 }
 
 
+# name -> (code that a failing test imports, exit code of the verdict; None: whichever)
+ENDINGS = {
+    "_exit at import": ("import os; os._exit(0)", 70),
+    "exit at import": ("import sys; sys.exit(0)", None),
+    "_exit when the interpreter ends": ("import atexit, os; atexit.register(os._exit, 0)", 1),
+    "a thread": ("import os, threading, time\nthreading.Thread(target=os._exit, args=(0,)).start()\ntime.sleep(9)", 70),
+    "another program": ("import os; os.execv('/bin/true', ['true'])", 70),
+    "parent killed": ("import os; os.kill(os.getppid(), 9); os._exit(0)", 137),
+    "every descriptor": (
+        "import os\nfor fd in range(3, 99):\n  try: os.write(fd, b'0 0 0\\n')\n  except OSError: pass\nos._exit(0)",
+        70,
+    ),
+    "a crash": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139),
+    "an exit code of its own": ("import os; os._exit(9)", 9),
+}
+FAILING_TEST = "import unittest, lib\nclass T(unittest.TestCase):\n  def test_it(self): self.fail()\n"
+
+
 @both_callers
 class Forgeries:
     def test_claims(self):
@@ -117,6 +135,26 @@ class Forgeries:
                     self.assert_passes(result)
                 else:
                     self.assert_fails_as(result, "CheckFailed")
+
+    def test_tests_that_end_early_do_not_pass(self):
+        for name, (library, exit_code) in ENDINGS.items():
+            with self.subTest(ending=name):
+                result = self.verify(files={"main.py": "", "lib.py": library, "test_lib.py": FAILING_TEST})
+                self.assert_fails_as(result, "CheckFailed")
+                self.assertEqual(result["tier"], "test")
+                self.assertEqual(result["violations"], [])
+                if exit_code is not None:
+                    self.assertEqual(result["exit_code"], exit_code, self.story(result))
+                if exit_code == 70:
+                    self.assertIn("before the test runner", result["message"])
+
+    def test_tests_that_finish_are_believed(self):
+        passing = FAILING_TEST.replace("self.fail()", "pass")
+        # A child of a test that holds everything open, and one that comes back through the runner.
+        daemon = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  time.sleep(600)\n  os._exit(0)\n"
+        for library in ("", daemon, "import os\nif os.fork() == 0: raise SystemExit(3)\nos.wait()\n"):
+            with self.subTest(library=library):
+                self.assert_passes(self.verify(files={"main.py": "", "lib.py": library, "test_lib.py": passing}))
 
     def test_output_is_carried_as_text(self):
         result = self.run_source(f"import sys\nprint({FORGED_PASS!r}, end='')\nsys.exit(1)")
