@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,9 +96,13 @@ inline constexpr int64_t kMaxTimeoutMs = int64_t{366} * 24 * 3600 * 1000;
 inline constexpr int64_t kMaxLimitBytes = int64_t{1} << 50;
 inline constexpr int64_t kMaxProcesses = int64_t{1} << 22;  // the kernel's own PID_MAX_LIMIT
 inline constexpr int64_t kMaxCpus = 65'536;
+inline constexpr int64_t kMaxAttempt = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMaxPriority = 100;  // and as far below zero
 
 // `text` is the whole document. Errors are ErrorKind::kInvalid and name the field by path ("checks[1].argv[0]").
 Result<Request> ParseRequest(std::string_view text);
+// The same for a request inside another document, at `path`.
+Result<Request> ReadRequest(const nlohmann::json& value, const std::string& path);
 
 // A fresh id that satisfies the contract's pattern.
 std::string GenerateRequestId();

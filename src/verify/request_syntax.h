@@ -1,5 +1,5 @@
-// The small languages inside a request: names, paths, hosts, URLs, timestamps, base64. All rules are lexical; nothing
-// here looks at the machine, so a request that parses may still be refused by policy.
+// The small languages inside requests and the other documents: names, paths, hosts, URLs, timestamps, base64. All rules
+// are lexical; nothing here looks at the machine, so a request that parses may still be refused by policy.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@ using Fault = std::optional<std::string>;
 bool IsWord(std::string_view text, std::string_view others, size_t max_bytes);
 bool IsEnvName(std::string_view text);    // [A-Za-z_][A-Za-z0-9_]*
 bool IsSha256Hex(std::string_view text);  // 64 hex digits, either case
+Fault FaultInIdempotencyKey(std::string_view key);
 
 std::string ToLowerAscii(std::string text);
 
@@ -42,6 +43,8 @@ Fault FaultInArtifactGlob(std::string_view glob);
 Fault FaultInAllowEntry(std::string_view entry);
 Fault FaultInCallbackUrl(std::string_view url);
 Fault FaultInTimestamp(std::string_view text);  // RFC 3339
+// RFC 3339 in the one form that the program itself writes: UTC, milliseconds, capital letters.
+Fault FaultInUtcTimestamp(std::string_view text);
 
 // RFC 4648 with padding, without blanks, and with zero bits where the last digit has bits to spare, so that one
 // sequence of bytes has one spelling.
