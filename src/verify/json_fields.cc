@@ -189,4 +189,15 @@ Result<size_t> ReadChoice(const json& value, const std::string& path, std::initi
   return static_cast<size_t>(found - choices.begin());
 }
 
+Status ExpectSchemaVersion(const json& value, const std::string& path) {
+  if (!value.is_object()) return WrongTypeError(path, "an object", value);
+  CAISSON_TRY_VOID(ReadRequired(value, path, "schema_version", ReadInteger, 1, 1));
+  return {};
+}
+
+Result<size_t> ReadEnvelope(const json& value, const std::string& path, std::initializer_list<std::string_view> kinds) {
+  CAISSON_TRY_VOID(ExpectSchemaVersion(value, path));
+  return ReadRequired(value, path, "kind", ReadChoice, kinds);
+}
+
 }  // namespace caisson::verify

@@ -76,6 +76,12 @@ Status ReadOptional(const nlohmann::json& object, const std::string& path, const
   return {};
 }
 
+// What the service's documents begin with: `value` is an object of schema_version 1 whose `kind` is one of `kinds`. The
+// version comes first, because all else may mean something different in another one. Gives the index of the kind.
+Result<size_t> ReadEnvelope(const nlohmann::json& value, const std::string& path,
+                            std::initializer_list<std::string_view> kinds);
+Status ExpectSchemaVersion(const nlohmann::json& value, const std::string& path);
+
 // The element of `known` that is at most two edits away from `word`; empty when there is none.
 std::string_view Nearest(std::string_view word, std::initializer_list<std::string_view> known);
 

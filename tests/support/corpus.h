@@ -46,9 +46,9 @@ inline std::vector<std::string> ExamplesOf(const std::string& schema) {
   const std::filesystem::path file =
       std::filesystem::path(CAISSON_TEST_CORPUS) / "../../../schemas" / (schema + ".schema.json");
   std::vector<std::string> examples;
-  for (const nlohmann::json& example : nlohmann::json::parse(Slurp(file)).at("examples")) {
-    examples.push_back(example.dump());
-  }
+  const nlohmann::json document = nlohmann::json::parse(Slurp(file));
+  for (const nlohmann::json& example : document.at("examples")) examples.push_back(example.dump());
+  EXPECT_FALSE(examples.empty()) << file;
   return examples;
 }
 
