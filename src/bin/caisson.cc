@@ -18,6 +18,7 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
   caisson verify PATH          check a Python file, a directory or a request; pass, fail, or which rule it broke
   caisson run -- COMMAND       run a command in a sandbox
   caisson doctor               what this machine can enforce, and how to fix what it cannot
+  caisson audit verify FILE    is the audit log as it was written
 
 Each command explains itself: caisson COMMAND --help. Version: caisson --version.
 )";
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
     std::printf("caisson %s\n", caisson::kVersion);
     return 0;
   }
+  if (command == "audit") return caisson::cli::AuditCommand(std::move(arguments));
   const auto runtime = caisson::runtime::native::MakeNativeRuntime();
   if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
   if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);

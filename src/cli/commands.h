@@ -12,5 +12,6 @@ namespace caisson::cli {
 int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int AuditCommand(std::vector<std::string> arguments);
 
 }  // namespace caisson::cli
