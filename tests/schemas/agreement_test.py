@@ -49,28 +49,24 @@ def variants(value):
 
 def places(node, path=()):
     yield path
-    members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    # Beyond the second, elements of a list are like those before.
+    members = node.items() if isinstance(node, dict) else enumerate(node[:2]) if isinstance(node, list) else ()
     for key, value in members:
         yield from places(value, path + (key,))
 
 
-def changed(document, path, change):
+def changed(document, path, *replacement):
+    """A copy with another value at `path`, or without one."""
     if not path:
-        return change(document)
-    document = copy.deepcopy(document)
-    node = document
-    for key in path[:-1]:
-        node = node[key]
-    node[path[-1]] = change(node[path[-1]])
-    return document
-
-
-def without(document, path):
-    document = copy.deepcopy(document)
-    node = document
-    for key in path[:-1]:
-        node = node[key]
-    del node[path[-1]]
+        return replacement[0]
+    key, *rest = path
+    document = copy.copy(document)
+    if rest:
+        document[key] = changed(document[key], rest, *replacement)
+    elif replacement:
+        document[key] = replacement[0]
+    else:
+        del document[key]
     return document
 
 
@@ -81,18 +77,18 @@ def value_at(document, path):
 
 
 def mutants(schema):
+    """Each change is tried once in each kind of document, not in every document of the kind."""
     seen = set()
     for file in documents(schema, "valid"):
         document = json.loads(file.read_text(encoding="utf-8"))
+        kind = document.get("kind", document.get("type"))
         for path in places(document):
-            candidates = [changed(document, path, lambda _, v=variant: v) for variant in variants(value_at(document, path))]
-            if path:
-                candidates.append(without(document, path))
-            for candidate in candidates:
-                text = json.dumps(candidate)
-                if text not in seen:
-                    seen.add(text)
-                    yield text
+            changes = [(variant,) for variant in variants(value_at(document, path))] + ([()] if path else [])
+            for change in changes:
+                what = (kind, path, json.dumps(change))
+                if what not in seen:
+                    seen.add(what)
+                    yield json.dumps(changed(document, path, *change))
 
 
 def judge(schema, texts):
