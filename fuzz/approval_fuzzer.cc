@@ -8,10 +8,10 @@
 
 namespace {
 
+using caisson::verify::Answer;
 using caisson::verify::ApprovalBinding;
 using caisson::verify::ApprovalDecision;
 using caisson::verify::ApprovalRequest;
-using caisson::verify::Decision;
 
 void CheckBinding(const ApprovalBinding& binding) {
   CAISSON_CHECK(!binding.approval_id.empty() && !binding.job_id.empty());
@@ -31,15 +31,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     // Nobody approves their own, however they spell it.
     ApprovalDecision own;
     own.binding = request->binding;
-    own.decision = Decision::kGranted;
+    own.decision = Answer::kGranted;
     own.decided_at = request->requested_at;
     own.approver = request->submitter;
     CAISSON_CHECK(!caisson::verify::CheckDecision(*request, own));
   } else {
     const auto& decision = std::get<ApprovalDecision>(*approval);
     CheckBinding(decision.binding);
-    CAISSON_CHECK(decision.approver.subject.empty() == (decision.decision == Decision::kExpired));
-    CAISSON_CHECK(decision.decision != Decision::kDenied || !decision.reason.empty());
+    CAISSON_CHECK(decision.approver.subject.empty() == (decision.decision == Answer::kExpired));
+    CAISSON_CHECK(decision.decision != Answer::kDenied || !decision.reason.empty());
   }
   return 0;
 }

@@ -214,7 +214,7 @@ TEST_F(AuditLogTest, RefusesToFollowWhatIsNotARecord) {
     EXPECT_NE(FaultOfAppending().find("the last line is not an intact record"), std::string::npos) << text;
     EXPECT_EQ(Judge(), "malformed 1");
   }
-  std::ofstream(path_, std::ios::trunc) << std::string(100'000, 'x');
+  std::ofstream(path_, std::ios::trunc) << std::string(200'000, 'x');
   EXPECT_NE(FaultOfAppending().find("the last line is not an intact record"), std::string::npos);
   std::ofstream(path_, std::ios::trunc) << std::string(3'000'000, 'x') << '\n';
   EXPECT_NE(FaultOfAppending().find("the last line is not an intact record"), std::string::npos);

@@ -45,17 +45,23 @@ Result<std::string> ReadFailureClass(const json& value, const std::string& path)
   return ReadString(value, path);
 }
 
-Result<std::vector<Override>> ReadOverrides(const json& value, const std::string& path) {
+Fault FaultInEnd(std::string_view text) {
+  if (text == kEndOfTheRun) return std::nullopt;
+  return FaultInTimestamp(text);
+}
+
+Result<std::vector<GrantedOverride>> ReadOverrides(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectArray(value, path, 1, kMaxOverrides));
-  std::vector<Override> overrides;
+  std::vector<GrantedOverride> overrides;
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string at = PathOfElement(path, i);
-    CAISSON_TRY_VOID(ExpectObject(value[i], at, {"id", "kind", "reason", "expires", "granted_by"}));
-    Override grant;
+    CAISSON_TRY_VOID(ExpectObject(value[i], at, {"id", "kind", "grant", "reason", "expires", "granted_by"}));
+    GrantedOverride grant;
     CAISSON_TRY(grant.id, ReadRequired(value[i], at, "id", ReadId));
     CAISSON_TRY(grant.kind, ReadRequired(value[i], at, "kind", ReadName));
+    CAISSON_TRY_VOID(ReadOptional(value[i], at, "grant", grant.grant, ReadReason));
     CAISSON_TRY(grant.reason, ReadRequired(value[i], at, "reason", ReadReason));
-    CAISSON_TRY(grant.expires, ReadRequired(value[i], at, "expires", ReadText, FaultInUtcTimestamp));
+    CAISSON_TRY(grant.expires, ReadRequired(value[i], at, "expires", ReadText, FaultInEnd));
     CAISSON_TRY(grant.granted_by, ReadRequired(value[i], at, "granted_by", ReadSentence, kMaxSubjectCharacters));
     overrides.push_back(std::move(grant));
   }
@@ -96,7 +102,7 @@ Result<Details> ReadApprovalStep(const json& value, const std::string& path) {
   CAISSON_TRY(step.approval_id, ReadRequired(value, path, "approval_id", ReadId));
   CAISSON_TRY(step.plan_digest, ReadRequired(value, path, "plan_digest", ReadSha256));
   CAISSON_TRY(const size_t decision, ReadRequired(value, path, "decision", ReadChoice, kDecisions));
-  if (decision + 1 < kDecisions.size()) step.decision = static_cast<Decision>(decision);
+  if (decision + 1 < kDecisions.size()) step.decision = static_cast<Answer>(decision);
   CAISSON_TRY_VOID(ReadOptional(value, path, "reason", step.reason, ReadReason));
   return Details(std::move(step));
 }
@@ -152,15 +158,16 @@ void Put(json& object, const char* name, const std::string& text) {
   if (!text.empty()) object[name] = text;
 }
 
-void Put(json& object, const std::vector<Override>& overrides) {
+void Put(json& object, const std::vector<GrantedOverride>& overrides) {
   if (overrides.empty()) return;
   json list = json::array();
-  for (const Override& grant : overrides) {
+  for (const GrantedOverride& grant : overrides) {
     list.push_back({{"id", grant.id},
                     {"kind", grant.kind},
                     {"reason", grant.reason},
                     {"expires", grant.expires},
                     {"granted_by", grant.granted_by}});
+    Put(list.back(), "grant", grant.grant);
   }
   object["overrides"] = std::move(list);
 }
@@ -280,12 +287,21 @@ Record Chain(Entry entry, const std::optional<Head>& head, std::string time) {
   return record;
 }
 
-std::string OneLine(std::string_view text) {
+GrantedOverride RecordOf(const policy::Override& grant) {
+  return {grant.id,
+          policy::KindOf(grant.grant),
+          OneLine(policy::Describe(grant.grant)),
+          OneLine(grant.reason),
+          grant.expires,
+          OneLine(grant.granted_by, kMaxSubjectCharacters)};
+}
+
+std::string OneLine(std::string_view text, size_t max_characters) {
   std::string line;
   size_t characters = 0;
   for (const char c : ReplaceInvalidUtf8(text)) {
     const bool begins_character = (c & 0xC0) != 0x80;
-    if (begins_character && ++characters > kMaxSentenceCharacters) break;
+    if (begins_character && ++characters > max_characters) break;
     line += (c >= 0 && c < 0x20) || c == 0x7F ? ' ' : c;
   }
   return line.empty() ? "none given" : line;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "policy/overrides.h"
 #include "verify/actor.h"
 #include "verify/approval.h"
 #include "verify/job_message.h"
@@ -22,20 +23,22 @@
 namespace caisson::audit {
 
 // An exception from policy: somebody answers for it, for a reason, until a time.
-struct Override {
+struct GrantedOverride {
   std::string id;
   std::string kind;
+  std::string grant;  // what exactly, for people; empty: not said
   std::string reason;
-  std::string expires;
+  std::string expires;  // RFC 3339, or kEndOfTheRun
   std::string granted_by;
 };
+inline constexpr char kEndOfTheRun[] = "end of the run";
 
 // What happened, one type each. Digests are SHA-256 in lower-case hex; empty strings are absent members.
 struct Admit {
   std::string policy_digest;
   std::string source_digest;
   std::string plan_digest;
-  std::vector<Override> overrides;
+  std::vector<GrantedOverride> overrides;
 };
 struct Reject {
   std::string rule;
@@ -44,13 +47,13 @@ struct Reject {
   std::string source_digest;
 };
 struct OverridesGranted {
-  std::vector<Override> overrides;
+  std::vector<GrantedOverride> overrides;
   std::string policy_digest;
 };
 struct ApprovalStep {
   std::string approval_id;
   std::string plan_digest;
-  std::optional<verify::Decision> decision;  // none yet: it was asked for
+  std::optional<verify::Answer> decision;  // none yet: it was asked for
   std::string reason;
 };
 struct Cancel {
@@ -99,7 +102,7 @@ struct Head {
   std::string hash;
 };
 
-inline constexpr size_t kMaxRecordBytes = size_t{64} << 10;
+inline constexpr size_t kMaxRecordBytes = size_t{128} << 10;
 inline constexpr int64_t kMaxSeq = (int64_t{1} << 53) - 1;  // what every reader of JSON can hold
 
 // `text` is one line without its end. Errors are ErrorKind::kInvalid and name the field by path. The form is judged,
@@ -114,7 +117,10 @@ std::string HashOf(const Record& record);
 // The record that follows `head`, or the first.
 Record Chain(Entry entry, const std::optional<Head>& head, std::string time);
 
+// How an override that policy granted is recorded.
+GrantedOverride RecordOf(const policy::Override& grant);
+
 // `text` made fit for a reason: valid UTF-8, on one line, not too long. For errors, which quote strangers.
-std::string OneLine(std::string_view text);
+std::string OneLine(std::string_view text, size_t max_characters = verify::kMaxSentenceCharacters);
 
 }  // namespace caisson::audit

@@ -68,17 +68,33 @@ TEST(ParseAuditRecord, NamesTheField) {
 TEST(AuditRecord, TheLargestFits) {
   std::string widest;
   for (int i = 0; i < 512; ++i) widest += "\xF0\x9D\x84\x9E";
-  Override grant{std::string(128, 'i'), std::string(64, 'k'), widest, "2030-01-31T12:00:00.000Z",
-                 widest.substr(0, 1024)};
+  GrantedOverride grant{std::string(128, 'i'),      std::string(64, 'k'),  widest, widest,
+                        "2030-01-31T12:00:00.000Z", widest.substr(0, 1024)};
   Entry entry;
   entry.actor = {widest.substr(0, 1024), verify::Role::kSubmitter};
   entry.tenant = std::string(64, 't');
   entry.request_id = entry.run_id = std::string(128, 'r');
   const std::string digest(64, 'd');
-  entry.details = Admit{digest, digest, digest, std::vector<Override>(16, grant)};
+  entry.details = Admit{digest, digest, digest, std::vector<GrantedOverride>(16, grant)};
   const std::string line = Canonical(Chain(entry, Head{kMaxSeq - 1, digest}, "2030-01-31T12:00:00.000Z"));
   EXPECT_LE(line.size(), kMaxRecordBytes);
   EXPECT_EQ(FaultOf(line), "accepted");
+}
+
+TEST(RecordOf, TakesWhateverPolicyGrants) {
+  policy::Override granted;
+  granted.id = "ovr-1";
+  granted.grant = policy::WritePath{"/srv/da\nta"};
+  granted.reason = std::string(1000, 'r');
+  granted.expires = "2030-02-28T23:59:59+05:30";
+  granted.granted_by = std::string(1000, 'g');
+  policy::Override typed = granted;
+  typed.id = "command-line";
+  typed.expires = "end of the run";
+  Entry entry;
+  entry.actor.subject = "x";
+  entry.details = OverridesGranted{{RecordOf(granted), RecordOf(typed)}, ""};
+  EXPECT_EQ(FaultOf(Canonical(Chain(entry, std::nullopt, "2030-01-31T12:00:00.000Z"))), "accepted");
 }
 
 TEST(OneLine, MakesAnythingAReason) {

@@ -17,7 +17,9 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
 
   caisson verify PATH          check a Python file, a directory or a request; pass, fail, or which rule it broke
   caisson run -- COMMAND       run a command in a sandbox
+  caisson policy COMMAND       read, check, explain, compare and render the isolation spec
   caisson doctor               what this machine can enforce, and how to fix what it cannot
+  caisson selftest             attack the sandbox from inside, and check from outside that it held
   caisson audit verify FILE    is the audit log as it was written
 
 Each command explains itself: caisson COMMAND --help. Version: caisson --version.
@@ -45,6 +47,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (command == "audit") return caisson::cli::AuditCommand(std::move(arguments));
+  if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
+  if (command == "selftest") return caisson::cli::SelftestCommand(std::move(arguments));
   const auto runtime = caisson::runtime::native::MakeNativeRuntime();
   if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
   if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);

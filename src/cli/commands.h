@@ -11,7 +11,9 @@ namespace caisson::cli {
 
 int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int PolicyCommand(std::vector<std::string> arguments);
 int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int AuditCommand(std::vector<std::string> arguments);
+int SelftestCommand(std::vector<std::string> arguments);
 
 }  // namespace caisson::cli

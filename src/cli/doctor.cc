@@ -37,7 +37,7 @@ struct Probe {
 
 policy::RunPlan SmallPlan(std::vector<std::string> argv) {
   policy::RunPlan plan;
-  plan.profile = *policy::FindProfile("balanced");
+  plan.profile = *policy::FindBuiltIn("balanced");
   plan.limits = plan.profile.limits;
   plan.limits.memory_bytes = int64_t{64} << 20;
   plan.limits.scratch_bytes = int64_t{16} << 20;

@@ -47,7 +47,12 @@ void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
   app.add_option("--scratch", flags.scratch, "Size of /scratch, for example 512M");
   app.add_option("--network", flags.network, "none: only the sandbox's own loopback");
   app.add_option("--allow-domain", flags.allow_domains, "Allow a host (needs a runtime with network)");
-  app.add_option("--profile", flags.profile, "Isolation profile; default: the mode's");
+  app.add_option("--profile", flags.profile, "Isolation profile, by name or FILE.yaml; default: the mode's");
+  app.add_option("--profiles", flags.profiles, "Directory of your own profiles; default /etc/caisson/profiles");
+  app.add_option("--policy", flags.policy, "Rules for risk and overrides; default /etc/caisson/policy.yaml, if any");
+  app.add_option("--role", flags.role, "The role whose overrides apply; default operator");
+  app.add_option("--approve", flags.approve, "RULE: approve, as yourself, what that rule of the policy asks for")
+      ->allow_extra_args(false);
   app.add_option("--mode", flags.mode, "balanced or strict")->check(CLI::IsMember({"balanced", "strict"}));
   app.add_option("--events", flags.events, "Write lifecycle events, one JSON object a line, to FILE or -");
   app.add_option("--result", flags.result, "Write the result document to FILE");
@@ -58,20 +63,36 @@ void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
 
 Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags) {
   verify::OperatorLimits limits;
-  CAISSON_TRY_VOID(ReadLimit("--memory", flags.memory, ParseSize, verify::kMinMemoryBytes, limits.memory_bytes));
+  CAISSON_TRY_VOID(ReadLimit("--memory", flags.memory, ParseSize, policy::kMinMemoryBytes, limits.memory_bytes));
   CAISSON_TRY_VOID(ReadLimit("--cpus", flags.cpus, ParseCpus, 10, limits.cpu_millis));
   CAISSON_TRY_VOID(ReadLimit("--pids-limit", flags.pids, ParseCount, 1, limits.processes));
   CAISSON_TRY_VOID(ReadLimit("--timeout", flags.timeout, ParseDuration, 1, limits.command_timeout_ms));
   CAISSON_TRY_VOID(ReadLimit("--output-limit", flags.output_limit, ParseSize, 1, limits.output_bytes));
   CAISSON_TRY_VOID(ReadLimit("--scratch", flags.scratch, ParseSize, 4096, limits.scratch_bytes));
-  if (limits.processes && *limits.processes > verify::kMaxProcesses)
-    return Error::Invalid("--pids-limit: more than Linux can number (" + std::to_string(verify::kMaxProcesses) + ")");
-  if (limits.command_timeout_ms && *limits.command_timeout_ms > verify::kMaxTimeoutMs)
+  if (limits.processes && *limits.processes > policy::kMaxProcesses)
+    return Error::Invalid("--pids-limit: more than Linux can number (" + std::to_string(policy::kMaxProcesses) + ")");
+  if (limits.command_timeout_ms && *limits.command_timeout_ms > policy::kMaxTimeoutMs)
     return Error::Invalid("--timeout: longer than a year");
   if (limits.cpu_millis && *limits.cpu_millis > int64_t{1000} * ::sysconf(_SC_NPROCESSORS_ONLN)) {
     return Error::Invalid("--cpus: this machine has " + std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)));
   }
   return limits;
+}
+
+Result<verify::Authority> ReadAuthority(const SharedFlags& flags) {
+  constexpr char kInstalled[] = "/etc/caisson/policy.yaml";
+  verify::Authority authority;
+  std::string policy = flags.policy;
+  if (policy.empty() && ::access(kInstalled, F_OK) == 0) policy = kInstalled;
+  if (!policy.empty()) {
+    CAISSON_TRY(authority.rules, policy::LoadRules(policy));
+  }
+  if (!flags.profiles.empty()) authority.profiles = policy::ProfileStore(flags.profiles);
+  authority.profile = flags.profile;
+  authority.role = flags.role;
+  authority.approved_rules = flags.approve;
+  CAISSON_TRY(authority.limits, ReadLimits(flags));
+  return authority;
 }
 
 Status RefuseNetwork(const SharedFlags& flags) {
@@ -87,22 +108,19 @@ Result<policy::Access> ReadAccess(const std::string& text) {
   return Error::Invalid("access " + EscapeForTerminal(text) + " is none of ro, cow, rw");
 }
 
-Result<policy::PlannedMount> ReadMount(const std::string& text) {
+Result<verify::Mount> ReadMount(const std::string& text) {
   const size_t first = text.find(':');
   if (first == std::string::npos || first == 0)
     return Error::Invalid("-v " + EscapeForTerminal(text) + ": expected SRC:DST[:ro|cow|rw]");
   const size_t second = text.find(':', first + 1);
-  policy::PlannedMount mount;
+  verify::Mount mount;
+  mount.source = text.substr(0, first);
   mount.target = text.substr(first + 1, second == std::string::npos ? std::string::npos : second - first - 1);
   if (second != std::string::npos) {
     CAISSON_TRY(mount.access, ReadAccess(text.substr(second + 1)));
   }
   if (const auto fault = verify::FaultInMountTarget(mount.target))
     return Error::Invalid("-v " + EscapeForTerminal(text) + ": target " + *fault);
-  CAISSON_TRY(mount.source, policy::OpenJudged(text.substr(0, first)));
-  if (mount.access == policy::Access::kCopyOnWrite && !mount.source.is_directory) {
-    return Error::Invalid("-v " + EscapeForTerminal(text) + ": cow needs a directory");
-  }
   return mount;
 }
 

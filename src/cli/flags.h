@@ -17,6 +17,8 @@ namespace caisson::cli {
 struct SharedFlags {
   std::string memory, cpus, pids, timeout, output_limit, scratch;
   std::string profile, mode = "balanced";
+  std::string profiles, policy, role = "operator";
+  std::vector<std::string> approve;
   std::string network = "none";
   std::vector<std::string> allow_domains;
   std::string events;
@@ -28,10 +30,12 @@ void AddSharedFlags(CLI::App& app, SharedFlags& flags);
 
 // The limits the flags ask for. 0 is refused by name.
 Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags);
+// By whom and by which rules the flags say the run is to be judged.
+Result<verify::Authority> ReadAuthority(const SharedFlags& flags);
 Status RefuseNetwork(const SharedFlags& flags);
 
-// "SRC:DST[:ro|cow|rw]", judged.
-Result<policy::PlannedMount> ReadMount(const std::string& text);
+// "SRC:DST[:ro|cow|rw]".
+Result<verify::Mount> ReadMount(const std::string& text);
 Result<policy::Access> ReadAccess(const std::string& text);
 
 // Parses, or prints help or the fault. An exit code when the command is already over.

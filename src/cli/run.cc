@@ -46,32 +46,25 @@ struct RunFlags {
 };
 
 Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command) {
-  policy::RunPlan plan;
-  const std::string name = flags.shared.profile.empty() ? flags.shared.mode : flags.shared.profile;
-  const policy::Profile* profile = policy::FindProfile(name);
-  if (profile == nullptr) return Error::Invalid("--profile: there is none named " + EscapeForTerminal(name));
-  plan.profile = *profile;
   CAISSON_TRY_VOID(RefuseNetwork(flags.shared));
-  CAISSON_TRY(verify::OperatorLimits limits, ReadLimits(flags.shared));
-  CAISSON_TRY(plan.limits, verify::EffectiveLimits(*profile, limits));
-  for (const std::string& mount : flags.mounts) {
-    CAISSON_TRY(policy::PlannedMount planned, ReadMount(mount));
-    plan.mounts.push_back(std::move(planned));
+  CAISSON_TRY(const verify::Authority authority, ReadAuthority(flags.shared));
+  CAISSON_TRY(verify::Admission admission, verify::Admission::Open(authority, flags.shared.mode, ""));
+  policy::RunPlan& plan = admission.plan();
+  for (const std::string& text : flags.mounts) {
+    CAISSON_TRY(const verify::Mount mount, ReadMount(text));
+    CAISSON_TRY_VOID(admission.AddMount(mount.source, mount.target, mount.access, true));
   }
   if (!flags.workspace.empty()) {
-    policy::PlannedMount workspace;
     std::string path = flags.workspace;
+    policy::Access access = plan.workspace_access;
     if (const size_t colon = path.rfind(':');
         colon != std::string::npos && path.find('/', colon) == std::string::npos) {
-      CAISSON_TRY(workspace.access, ReadAccess(path.substr(colon + 1)));
+      CAISSON_TRY(access, ReadAccess(path.substr(colon + 1)));
       path.resize(colon);
     }
-    CAISSON_TRY(workspace.source, policy::OpenJudged(path));
-    if (!workspace.source.is_directory)
+    CAISSON_TRY_VOID(admission.AddMount(path, "/workspace", access, true));
+    if (!plan.workspace_mount->source.is_directory)
       return Error::Invalid("--workspace " + EscapeForTerminal(path) + ": not a directory");
-    workspace.target = "/workspace";
-    plan.workspace_access = workspace.access;
-    plan.workspace_mount = std::move(workspace);
   }
   policy::PlannedCommand planned;
   planned.name = planned.tier = "run";
@@ -100,12 +93,17 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
   if (const auto fault = verify::FaultInWorkingDirectory(planned.cwd); fault && !in_mount)
     return Error::Invalid("-w " + *fault);
   planned.timeout_ms = plan.limits.command_timeout_ms;
+  policy::RequestFacts facts;
+  facts.source = "command";
+  facts.language = policy::LanguageOf(planned.argv);
+  if (policy::IsInstallStep(planned.tier, planned.argv)) facts.asks.insert(policy::Ask::kInstall);
   plan.commands.push_back(std::move(planned));
+  CAISSON_TRY_VOID(admission.Close(std::move(facts), true));
   if (flags.terminal && flags.shared.json) return Error::Invalid("-t and --json exclude each other");
   plan.stdio = flags.terminal      ? policy::Stdio::kTerminal
                : flags.shared.json ? policy::Stdio::kCapture
                                    : policy::Stdio::kPassThrough;
-  return plan;
+  return std::move(plan);
 }
 
 int ExitCode(const CommandOutcome& outcome) {
@@ -163,7 +161,11 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
   result.request_id = verify::GenerateRequestId();
   result.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
   const bool record = flags.result_file.valid() || flags.shared.json || events.enabled();
-  if (record) result.policy_digest = verify::PolicyDigest(plan);
+  if (record) {
+    result.policy_digest = verify::PolicyDigest(plan);
+    result.policy = verify::DescribePolicy(plan);
+    result.decision = policy::ToJson(plan.decision);
+  }
   if (events.enabled()) events.Begin(result.request_id);
   const policy::PlannedCommand command = plan.commands[0];
   const policy::OnViolation on_violation = plan.profile.on_violation;
@@ -172,8 +174,9 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
   if (!run) return Fail(run.error(), flags, events);
   if (record) result.isolation = (*run)->isolation();
   if (events.enabled())
-    events.Write("sandbox_started",
-                 {{"isolation", verify::ToJson(*result.isolation)}, {"policy_digest", result.policy_digest}});
+    events.Write("sandbox_started", {{"isolation", verify::ToJson(*result.isolation)},
+                                     {"policy", result.policy},
+                                     {"policy_digest", result.policy_digest}});
   if (!flags.shared.quiet) {
     for (const std::string& wall : (*run)->isolation().degraded) {
       if (::isatty(STDERR_FILENO)) Complain("degraded: " + wall);

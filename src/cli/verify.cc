@@ -95,7 +95,6 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
     request.request_id = verify::GenerateRequestId();
   }
   if (mode_given) request.mode = flags.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
-  if (!flags.profile.empty()) request.profile = flags.profile;
   return request;
 }
 
@@ -128,9 +127,9 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     Complain(result_file.error().message);
     return kUsage;
   }
-  Result<verify::OperatorLimits> limits = ReadLimits(flags);
-  if (!limits) {
-    Complain(limits.error().message);
+  Result<verify::Authority> authority = ReadAuthority(flags);
+  if (!authority) {
+    Complain(authority.error().message);
     return kUsage;
   }
   Result<verify::Request> request = MakeRequest(path, flags, app.count("--mode") > 0);
@@ -142,22 +141,27 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
 
   Summary summary(flags.quiet || flags.json, path);
   Status network = RefuseNetwork(flags);
+  policy::Decision decision;
   Result<verify::Admitted> admitted =
-      network ? verify::Admit(*request, *limits) : Result<verify::Admitted>(network.error());
+      network ? verify::Admit(*request, *authority, &decision) : Result<verify::Admitted>(network.error());
   verify::VerificationResult result;
   if (!admitted) {
     if (admitted.error().kind != ErrorKind::kDenied) {
       Complain(admitted.error().message);
       return kUsage;
     }
-    events.Write("rejected", {{"reason", admitted.error().message}});
+    const nlohmann::ordered_json reasons = policy::ToJson(decision);
+    events.Write("rejected", {{"reason", admitted.error().message}, {"decision", reasons}});
     result = verify::RefusalResult(*request, admitted.error());
+    result.decision = reasons;
   } else if (flags.dry_run) {
     std::puts(
         verify::DescribePlan(admitted->plan).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return 0;
   } else {
-    events.Write("admitted", {{"policy_digest", admitted->policy_digest}, {"source_digest", admitted->source_digest}});
+    events.Write("admitted", {{"policy_digest", admitted->policy_digest},
+                              {"source_digest", admitted->source_digest},
+                              {"decision", policy::ToJson(admitted->plan.decision)}});
     verify::VerifyOptions options;
     options.signal_fd = TakeSignals();
     options.artifacts_dir = artifacts;

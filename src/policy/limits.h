@@ -1,19 +1,49 @@
-// The limits of one request. Defaults are those of the `balanced` mode.
+// The limits of one request. Their defaults are in profiles/balanced.yaml.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace caisson::policy {
 
 struct Limits {
-  int64_t command_timeout_ms = 45'000;
-  int64_t budget_ms = 180'000;
-  int64_t cpu_millis = 2'000;  // thousandths of a CPU
-  int64_t memory_bytes = int64_t{1024} << 20;
-  int64_t processes = 256;  // threads count
-  int64_t output_bytes = int64_t{10} << 20;
-  int64_t scratch_bytes = int64_t{512} << 20;
-  int64_t scratch_inodes = 65'536;
+  int64_t command_timeout_ms = 0;
+  int64_t budget_ms = 0;
+  int64_t cpu_millis = 0;  // thousandths of a CPU
+  int64_t memory_bytes = 0;
+  int64_t processes = 0;  // threads count
+  int64_t output_bytes = 0;
+  int64_t scratch_bytes = 0;
+  int64_t scratch_inodes = 0;
 };
+
+enum class LimitUnit { kMilliseconds, kMilliCpus, kBytes, kCount };
+
+// One limit as documents spell it. Everything that treats limits alike goes through this table.
+struct LimitField {
+  const char* name;
+  int64_t Limits::*value;
+  LimitUnit unit;
+  int64_t least;
+  int64_t most;
+};
+
+// Ceilings far above any use, so that sums and conversions to nanoseconds cannot overflow later.
+inline constexpr int64_t kMaxTimeoutMs = int64_t{366} * 24 * 3600 * 1000;
+inline constexpr int64_t kMaxLimitBytes = int64_t{1} << 50;
+inline constexpr int64_t kMaxProcesses = int64_t{1} << 22;  // the kernel's own PID_MAX_LIMIT
+inline constexpr int64_t kMaxCpus = 65'536;
+inline constexpr int64_t kMinMemoryBytes = int64_t{4} << 20;
+
+inline constexpr std::array<LimitField, 8> kLimitFields = {{
+    {"command_timeout_ms", &Limits::command_timeout_ms, LimitUnit::kMilliseconds, 1, kMaxTimeoutMs},
+    {"budget_ms", &Limits::budget_ms, LimitUnit::kMilliseconds, 1, kMaxTimeoutMs},
+    {"cpu", &Limits::cpu_millis, LimitUnit::kMilliCpus, 10, kMaxCpus * 1000},
+    {"memory_bytes", &Limits::memory_bytes, LimitUnit::kBytes, kMinMemoryBytes, kMaxLimitBytes},
+    {"processes", &Limits::processes, LimitUnit::kCount, 1, kMaxProcesses},
+    {"output_bytes", &Limits::output_bytes, LimitUnit::kBytes, 1, kMaxLimitBytes},
+    {"scratch_bytes", &Limits::scratch_bytes, LimitUnit::kBytes, 4096, kMaxLimitBytes},
+    {"scratch_inodes", &Limits::scratch_inodes, LimitUnit::kCount, 16, int64_t{1} << 32},
+}};
 
 }  // namespace caisson::policy

@@ -4,45 +4,161 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 
 #include "linux/syscalls.h"
+#include "policy/mount_table.h"
+#include "policy/syntax.h"
 
 namespace caisson::policy {
 
 namespace {
 
-constexpr const char* kSensitiveTrees[] = {
-    "/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/lib/docker", "/var/lib/containerd", "/var/lib/caisson"};
+constexpr const char* kSensitiveTrees[] = {"/etc",
+                                           "/proc",
+                                           "/sys",
+                                           "/dev",
+                                           "/run",
+                                           "/boot",
+                                           "/var/lib/docker",
+                                           "/var/lib/containerd",
+                                           "/var/lib/containers",
+                                           "/var/lib/kubelet",
+                                           "/var/lib/caisson"};
 // Below anybody's home, wherever homes are.
 constexpr const char* kCredentialDirectories[] = {".ssh",  ".gnupg",  ".aws",          ".azure",
                                                   ".kube", ".docker", ".config/gcloud"};
 
-bool IsBelow(const std::string& path, const std::string& prefix) {
-  return path.compare(0, prefix.size(), prefix) == 0 && (path.size() == prefix.size() || path[prefix.size()] == '/');
-}
-
-// The rule that refuses `path`, or "".
-std::string RefusingRule(const std::string& path, int fd) {
+// The rule that refuses what is called `path`, or "".
+std::string SensitiveRule(const std::string& path) {
   if (path == "/") return "the whole host";
   for (const char* tree : kSensitiveTrees) {
-    if (IsBelow(path, tree)) return std::string("below ") + tree;
-    if (IsBelow(tree, path)) return std::string("contains ") + tree;
+    if (IsAtOrBelow(path, tree)) return std::string("below ") + tree;
+    if (IsAtOrBelow(tree, path)) return std::string("contains ") + tree;
   }
   for (const char* name : kCredentialDirectories) {
     if ((path + "/").find(std::string("/") + name + "/") != std::string::npos)
       return std::string("credentials in ") + name;
+  }
+  return "";
+}
+
+std::string CredentialsIn(int fd) {
+  for (const char* name : kCredentialDirectories) {
     struct stat info {};
     if (::fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0) return std::string("contains credentials in ") + name;
   }
   return "";
 }
 
-}  // namespace
+// The real name of a path of the rules; as spelt when it does not exist, for then nothing can be below it.
+std::string RealName(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  char name[PATH_MAX];
+  if (!fd) return path;
+  const ssize_t length = ::readlink(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), name, sizeof(name));
+  return length > 0 ? std::string(name, static_cast<size_t>(length)) : path;
+}
 
-Result<JudgedPath> OpenJudged(const std::string& path) {
+class Judge {
+ public:
+  Judge(const JudgedPath& path, Access wanted, const PathRules& rules) : path_(path), wanted_(wanted), rules_(rules) {}
+
+  // The reason to refuse, or "". `rule_` is what allowed it.
+  Result<std::string> Refusal() {
+    CAISSON_TRY(const MountTable mounts, MountTable::Read());
+    names_ = mounts.NamesOf(path_.fd.get(), path_.canonical);
+    std::string refusal = JudgeSensitive(mounts);
+    if (refusal.empty()) refusal = JudgeProject(mounts);
+    if (refusal.empty() && wanted_ == Access::kReadWrite && !by_project_ &&
+        (rules_.grants == nullptr || !rules_.grants->MayWrite(path_.canonical))) {
+      refusal = "writing to the host needs a project's allowed_paths with access rw, or an override of type write_path";
+    }
+    return refusal;
+  }
+
+  const std::string& rule() const { return rule_; }
+
+ private:
+  std::string JudgeSensitive(const MountTable& mounts) {
+    std::string refusal;
+    for (const std::string& name : names_) {
+      refusal = SensitiveRule(name);
+      if (!refusal.empty()) {
+        if (name != path_.canonical) refusal += ", as " + name;
+        break;
+      }
+    }
+    if (refusal.empty() && path_.is_directory) refusal = CredentialsIn(path_.fd.get());
+    // What is mounted below comes along.
+    for (const std::vector<std::string>& below : mounts.NamesBelow(path_.canonical)) {
+      for (const std::string& name : below) {
+        if (refusal.empty() && !SensitiveRule(name).empty())
+          refusal = "contains the mount " + below.front() + ", which is " + SensitiveRule(name);
+      }
+    }
+    if (!refusal.empty() && rules_.grants != nullptr && rules_.grants->MayShowSensitive(path_.canonical, wanted_)) {
+      rule_ = "an override of type sensitive_path";
+      by_project_ = true;
+      return "";
+    }
+    return refusal;
+  }
+
+  std::string JudgeProject(const MountTable& mounts) {
+    if (by_project_) return "";
+    rule_ = "not a sensitive place";
+    if (rules_.project == nullptr) return "";
+    const ProjectPaths& project = *rules_.project;
+    const auto resolve = [&](const std::string& path) {
+      return RealName(path[0] == '/' ? path : project.root_path + "/" + path);
+    };
+    size_t best = 0;
+    const AllowedPath* allowed = nullptr;
+    for (const AllowedPath& candidate : project.allowed_paths) {
+      const std::string real = resolve(candidate.path);
+      if (AnyNameBelow(real) && real.size() >= best) {
+        best = real.size();
+        allowed = &candidate;
+      }
+    }
+    for (const std::string& candidate : project.denied_paths) {
+      const std::string real = resolve(candidate);
+      if (AnyNameBelow(real) && real.size() >= best) return "denied_paths has " + candidate;
+      if (std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return IsAtOrBelow(real, name); }))
+        return "contains " + candidate + " of denied_paths";
+      for (const std::vector<std::string>& below : mounts.NamesBelow(path_.canonical)) {
+        if (std::any_of(below.begin(), below.end(), [&](const std::string& name) { return IsAtOrBelow(name, real); }))
+          return "contains the mount " + below.front() + ", which lies in " + candidate + " of denied_paths";
+      }
+    }
+    if (allowed == nullptr) return "no entry of allowed_paths covers it";
+    rule_ = "allowed_paths has " + allowed->path;
+    if (wanted_ > allowed->access) {
+      return rule_ + " with access " + kAccessNames[static_cast<size_t>(allowed->access)] + ", not " +
+             kAccessNames[static_cast<size_t>(wanted_)];
+    }
+    by_project_ = true;
+    return "";
+  }
+
+  bool AnyNameBelow(const std::string& directory) const {
+    return std::any_of(names_.begin(), names_.end(),
+                       [&](const std::string& name) { return IsAtOrBelow(name, directory); });
+  }
+
+  const JudgedPath& path_;
+  Access wanted_;
+  const PathRules& rules_;
+  std::vector<std::string> names_;
+  std::string rule_;
+  bool by_project_ = false;  // something named the path, and the access with it
+};
+
+Result<JudgedPath> Open(const std::string& path) {
   if (path.empty() || path.find('\0') != std::string::npos)
     return Error::Invalid("a path is empty or holds a NUL byte");
   struct open_how how {};
@@ -65,11 +181,29 @@ Result<JudgedPath> OpenJudged(const std::string& path) {
   const ssize_t length = ::readlink(("/proc/self/fd/" + std::to_string(judged.fd.get())).c_str(), name, sizeof(name));
   if (length <= 0 || name[0] != '/') return Error::System(errno, "find the real name of " + path);
   judged.canonical.assign(name, static_cast<size_t>(length));
-  if (const std::string rule = RefusingRule(judged.canonical, judged.fd.get()); !rule.empty()) {
-    return Error::Denied(path + ": refused by path policy (" + rule +
+  return judged;
+}
+
+}  // namespace
+
+Result<JudgedPath> OpenJudged(const std::string& path, Access wanted, const PathRules& rules) {
+  CAISSON_TRY(JudgedPath judged, Open(path));
+  CAISSON_TRY(const std::string refusal, Judge(judged, wanted, rules).Refusal());
+  if (!refusal.empty()) {
+    return Error::Denied(path + ": refused by path policy (" + refusal +
                          "); choose a directory that holds only what the workload needs");
   }
   return judged;
+}
+
+std::string ExplainPath(const std::string& path, Access wanted, const PathRules& rules) {
+  const Result<JudgedPath> judged = Open(path);
+  if (!judged) return "refused: " + judged.error().message;
+  Judge judge(*judged, wanted, rules);
+  const Result<std::string> refusal = judge.Refusal();
+  if (!refusal) return "refused: " + refusal.error().message;
+  if (!refusal->empty()) return "refused: " + judged->canonical + ": " + *refusal;
+  return "allowed: " + judged->canonical + ": " + judge.rule();
 }
 
 }  // namespace caisson::policy

@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "policy/decision.h"
 #include "policy/limits.h"
 #include "policy/path_policy.h"
 #include "policy/profile.h"
 
 namespace caisson::policy {
-
-enum class Access { kReadOnly, kCopyOnWrite, kReadWrite };
 
 struct PlannedMount {
   JudgedPath source;
@@ -52,6 +51,7 @@ struct RunPlan {
   std::vector<PlannedMount> mounts;
   std::vector<PlannedCommand> commands;
   Stdio stdio = Stdio::kCapture;
+  Decision decision;
 };
 
 }  // namespace caisson::policy

@@ -12,6 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "linux/syscalls.h"
+#include "sandbox/mutation.h"
 
 namespace caisson::sandbox {
 
@@ -21,6 +22,8 @@ namespace {
 constexpr uint64_t kResolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
 
 UniqueFd OpenEntry(int directory, const char* name, uint64_t flags) {
+  if (CAISSON_LEFT_OUT("collector_links"))
+    return UniqueFd(::openat(directory, name, static_cast<int>(flags) | O_CLOEXEC | O_NONBLOCK));
   struct open_how how {};
   how.flags = flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   how.resolve = kResolve;
@@ -55,7 +58,8 @@ class Walk {
       return;
     }
     if (!wanted_(path)) return;
-    if (!S_ISREG(info.st_mode)) return Skip(path, S_ISLNK(info.st_mode) ? "a symbolic link" : "not a regular file");
+    if (!S_ISREG(info.st_mode) && !CAISSON_LEFT_OUT("collector_links"))
+      return Skip(path, S_ISLNK(info.st_mode) ? "a symbolic link" : "not a regular file");
     if (info.st_nlink > 1) return Skip(path, "has more than one name");
     if (collected_.files.size() >= limits_.files) return Skip(path, "too many artifacts");
     UniqueFd file = OpenEntry(directory, name, O_RDONLY);

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "sandbox/control.h"
+#include "sandbox/mutation.h"
 
 namespace caisson::sandbox {
 
@@ -51,7 +52,7 @@ void RunSetup(SetupContext& context) {
     Send(context, report);
     ::_exit(127);
   };
-  ::setsid();
+  if (!CAISSON_LEFT_OUT("session")) ::setsid();
   const bool terminal = context.terminal_slave_fd >= 0;
   int streams[3];
   if (terminal) {
@@ -66,7 +67,7 @@ void RunSetup(SetupContext& context) {
     if (::dup2(streams[i], i) < 0) fail(errno);
   }
   // SECURITY: nothing of ours survives exec, whatever was opened by whom (CVE-2024-21626).
-  if (::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail(errno);
+  if (!CAISSON_LEFT_OUT("descriptors") && ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail(errno);
   if (::chdir(command.cwd.c_str()) != 0) fail(errno);
 
   sigset_t none;
@@ -177,7 +178,7 @@ void RunInit(SetupContext& context) {
       }
     }
     RunCommand(context, order, signals);
-    if (order.last != 0) ::_exit(0);
+    if (order.last != 0 && !CAISSON_LEFT_OUT("kill_before_collecting")) ::_exit(0);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "linux/files.h"
+#include "sandbox/mutation.h"
 
 namespace caisson::sandbox {
 
@@ -203,11 +204,13 @@ Status LimitGroup::Apply(const Limits& limits) {
 
 Status LimitGroup::ApplyV2(const Limits& limits) {
   const int dir = v2_dir_.get();
-  CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.max", std::to_string(limits.memory_bytes)));
+  if (!CAISSON_LEFT_OUT("memory_limit"))
+    CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.max", std::to_string(limits.memory_bytes)));
   // Absent without swap support; then there is nothing to swap to.
   if (::faccessat(dir, "memory.swap.max", F_OK, 0) == 0) CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.swap.max", "0"));
   CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.oom.group", "1"));
-  CAISSON_TRY_VOID(WriteSmallFile(dir, "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
+  if (!CAISSON_LEFT_OUT("process_limit"))
+    CAISSON_TRY_VOID(WriteSmallFile(dir, "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
   if (host_.why_no_cpu.empty()) {
     CAISSON_TRY_VOID(WriteSmallFile(dir, "cpu.max", std::to_string(limits.cpu_millis * 100) + " 100000"));
   }
@@ -219,12 +222,13 @@ Status LimitGroup::ApplyHybrid(const Limits& limits) {
   CAISSON_TRY(memory_dir_, MakeGroup(host_.v1_mount + "/memory", slot_));
   CAISSON_TRY(pids_dir_, MakeGroup(host_.v1_mount + "/pids", slot_));
 
-  CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.limit_in_bytes", std::to_string(limits.memory_bytes)));
+  const int64_t memory = CAISSON_LEFT_OUT("memory_limit") ? int64_t{1} << 40 : limits.memory_bytes;
+  CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.limit_in_bytes", std::to_string(memory)));
   if (::faccessat(memory_dir_.get(), "memory.memsw.limit_in_bytes", F_OK, 0) == 0) {
-    CAISSON_TRY_VOID(
-        WriteSmallFile(memory_dir_.get(), "memory.memsw.limit_in_bytes", std::to_string(limits.memory_bytes)));
+    CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.memsw.limit_in_bytes", std::to_string(memory)));
   }
-  CAISSON_TRY_VOID(WriteSmallFile(pids_dir_.get(), "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
+  if (!CAISSON_LEFT_OUT("process_limit"))
+    CAISSON_TRY_VOID(WriteSmallFile(pids_dir_.get(), "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
   CAISSON_TRY(memory_tasks_, linux_sys::OpenAt(memory_dir_.get(), "tasks", O_WRONLY));
   CAISSON_TRY(pids_tasks_, linux_sys::OpenAt(pids_dir_.get(), "tasks", O_WRONLY));
   // A quota of every CPU there is limits nothing; the group would only cost time.

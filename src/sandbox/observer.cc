@@ -15,6 +15,9 @@
 #include <cstddef>
 #include <cstring>
 
+#include "linux/syscall_names.h"
+#include "sandbox/mutation.h"
+
 namespace caisson::sandbox {
 
 namespace {
@@ -134,11 +137,15 @@ Observer::Seen Observer::HandleOne(const std::function<void()>& before_fork) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
   } else {
     seen.violation = Describe(notification, *rule);
-    if (rule->disposition == Disposition::kKill) {
+    if (rule->disposition == Disposition::kKill && !CAISSON_LEFT_OUT("denial")) {
       seen.kill = true;
       return seen;  // never answered: the call stays blocked until the sandbox is dead
     }
     response.error = -static_cast<int>(rule->errno_value);
+    if (CAISSON_LEFT_OUT("denial")) {
+      response.error = 0;
+      response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    }
   }
   ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SEND, &response);
   return seen;
@@ -154,7 +161,7 @@ Violation Observer::Describe(const struct seccomp_notif& notification, const Not
     violation.evidence.emplace_back("architecture", Hex(notification.data.arch));
     violation.evidence.emplace_back("syscall_number", int64_t{notification.data.nr});
   } else {
-    const char* name = SyscallName(notification.data.nr);
+    const char* name = linux_sys::SyscallName(notification.data.nr);
     violation.evidence.emplace_back("syscall", name != nullptr ? name : std::to_string(notification.data.nr));
     violation.evidence.emplace_back("syscall_number", int64_t{notification.data.nr});
   }
@@ -183,7 +190,7 @@ std::optional<Violation> Observer::Judge(const struct seccomp_notif& notificatio
   violation->violation_class = rule.violation_class;
   if (violation->reason.empty()) violation->reason = rule.reason;
   violation->pid = InsidePid(static_cast<pid_t>(notification.pid));
-  const char* name = SyscallName(notification.data.nr);
+  const char* name = linux_sys::SyscallName(notification.data.nr);
   violation->evidence.emplace(violation->evidence.begin(), "syscall", name != nullptr ? name : "unknown");
   return violation;
 }

@@ -21,6 +21,7 @@
 #include "sandbox/idmap.h"
 #include "sandbox/init.h"
 #include "sandbox/mount_fd.h"
+#include "sandbox/mutation.h"
 #include "sandbox/private_copy.h"
 
 namespace caisson::sandbox {
@@ -132,15 +133,19 @@ Status Sandbox::Build() {
     }
   }
   CAISSON_TRY_VOID(AwaitReady());
-  isolation_.namespaces = {"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"};
+  isolation_.namespaces = {"user", "pid", "mount", "network"};
+  for (const auto& [name, shared] : {std::pair{"ipc", spec_.share_ipc}, std::pair{"uts", spec_.share_uts},
+                                     std::pair{"cgroup", spec_.share_cgroup}, std::pair{"time", spec_.share_time}}) {
+    if (!shared) isolation_.namespaces.emplace_back(name);
+  }
   isolation_.seccomp_profile = spec_.seccomp->name;
   isolation_.seccomp_sha256 = spec_.seccomp->sha256;
   return {};
 }
 
 Status Sandbox::PrepareIdentity() {
-  isolation_.landlock_abi = context_.landlock_abi = linux_sys::LandlockAbi();
-  if (context_.landlock_abi == 0) {
+  isolation_.landlock_abi = context_.landlock_abi = spec_.landlock ? linux_sys::LandlockAbi() : 0;
+  if (context_.landlock_abi == 0 && spec_.landlock) {
     if (!spec_.allow_no_landlock) {
       return Error::Unsupported(
           "wall landlock: this kernel has no Landlock; boot with lsm=landlock,… or use a profile whose allow_degraded "
@@ -168,6 +173,10 @@ Status Sandbox::PrepareIdentity() {
     if (!spec_.allow_watched_limits) return Error::Unsupported("wall cgroup: " + cgroup_host_.why_no_cpu);
     isolation_.degraded.push_back("cpu: not limited (" + cgroup_host_.why_no_cpu + ")");
   }
+  if (!spec_.allowed_calls.empty() || !spec_.denied_calls.empty()) {
+    extended_ = std::make_unique<ExtendedProgram>(*spec_.seccomp, spec_.allowed_calls, spec_.denied_calls);
+    spec_.seccomp = &extended_->program();
+  }
   context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
   isolation_.host_uid = ::geteuid();
   if (!StartedByRoot() && cgroup_host_.driver == CgroupDriver::kNone) return {};
@@ -175,6 +184,9 @@ Status Sandbox::PrepareIdentity() {
   CAISSON_TRY(Slot slot, Slot::Acquire(Slot::DefaultDirectory()));
   slot_ = std::make_unique<Slot>(std::move(slot));
   if (StartedByRoot()) isolation_.host_uid = slot_->first_host_id() + kInsideUid;
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("user_namespace")) isolation_.host_uid = kInsideUid;
+#endif
   if (cgroup_host_.driver == CgroupDriver::kNone) return {};
   // Before the first group exists, so that there is no moment at which our death would leave one.
   CAISSON_TRY(keeper_, Keeper::Start(cgroup_host_, *slot_));
@@ -279,9 +291,26 @@ Status Sandbox::Clone() {
   for (const Mount& mount : spec_.mounts) context_.kept_fds.push_back(mount.source.get());
   std::sort(context_.kept_fds.begin(), context_.kept_fds.end());
 
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("descriptors")) ::dup2(::open("/", O_RDONLY | O_DIRECTORY), 77);
+#endif
   int pidfd = -1;
   struct clone_args args {};
   args.flags = kAllNamespaces | CLONE_PIDFD;
+  for (const auto& [flag, shared] :
+       {std::pair{CLONE_NEWIPC, spec_.share_ipc}, std::pair{CLONE_NEWUTS, spec_.share_uts},
+        std::pair{CLONE_NEWCGROUP, spec_.share_cgroup}, std::pair{CLONE_NEWTIME, spec_.share_time}}) {
+    if (shared) args.flags &= ~static_cast<uint64_t>(flag);
+  }
+#ifdef CAISSON_MUTATIONS
+  for (const auto& [name, flag] :
+       {std::pair{"user_namespace", CLONE_NEWUSER}, std::pair{"pid_namespace", CLONE_NEWPID},
+        std::pair{"network_namespace", CLONE_NEWNET}, std::pair{"ipc_namespace", CLONE_NEWIPC},
+        std::pair{"uts_namespace", CLONE_NEWUTS}, std::pair{"cgroup_namespace", CLONE_NEWCGROUP},
+        std::pair{"time_namespace", CLONE_NEWTIME}}) {
+    if (CAISSON_LEFT_OUT(name)) args.flags &= ~static_cast<uint64_t>(flag);
+  }
+#endif
   args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
   args.exit_signal = SIGCHLD;
   if (group_) {
@@ -303,6 +332,14 @@ Status Sandbox::Clone() {
 }
 
 Status Sandbox::WriteIdMaps() {
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("user_namespace")) {
+    const Order order{Order::kIdMapsWritten, 0, 0};
+    if (::send(control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
+      return Error::System(errno, "go on");
+    return {};
+  }
+#endif
   CAISSON_TRY(UniqueFd process, linux_sys::Open("/proc/" + std::to_string(pid_), O_PATH | O_DIRECTORY));
   std::string uid_map, gid_map;
   if (isolation_.own_id_range) {
@@ -403,7 +440,9 @@ Status Sandbox::AwaitReady() {
   if (terminal_) SetNonblocking(terminal_.get());
 
   Observer::Options options;
-  options.writable = {"/scratch", "/tmp", "/dev/shm"};
+  options.writable = {"/scratch"};
+  if (spec_.writable_tmp) options.writable.emplace_back("/tmp");
+  if (spec_.writable_shm) options.writable.emplace_back("/dev/shm");
   if (workspace_) options.writable.push_back("/workspace");
   for (const Mount& mount : spec_.mounts) {
     if (mount.access != Access::kReadOnly) options.writable.push_back(mount.target);

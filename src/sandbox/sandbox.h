@@ -80,6 +80,7 @@ class Sandbox {
   Error ExplainFailedStep(int step, int error) const;
 
   Spec spec_;
+  std::unique_ptr<ExtendedProgram> extended_;  // where the profile adds to the filter
   Isolation isolation_;
   SetupContext context_;
   CgroupHost cgroup_host_;

@@ -4,7 +4,11 @@
 #include <linux/seccomp.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
+
+#include "sandbox/mutation.h"
 
 namespace caisson::sandbox {
 
@@ -12,7 +16,9 @@ namespace caisson::sandbox {
 extern const SeccompProgram kSeccompBalanced;
 extern const SeccompProgram kSeccompBalancedWatched;
 extern const SeccompProgram kSeccompStrict;
-extern const std::span<const char* const> kSyscallNames;
+#ifdef CAISSON_MUTATIONS
+extern const SeccompProgram kSeccompBalancedUnmasked;
+#endif
 
 namespace {
 
@@ -31,7 +37,44 @@ bool Matches(const NotifyRule& rule, const seccomp_data& data) {
 
 }  // namespace
 
+ExtendedProgram::ExtendedProgram(const SeccompProgram& base, std::span<const int32_t> allowed,
+                                 std::span<const int32_t> denied)
+    : program_(base) {
+  // Jumps are at most 255 instructions long, so each call has its own return.
+  const size_t decided = 2 * (allowed.size() + denied.size());
+  const auto load = [this](size_t offset) {
+    filter_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)));
+  };
+  load(offsetof(seccomp_data, arch));
+  filter_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0));
+  // Over the load of the number and everything decided: a foreign call is the base program's alone.
+  filter_.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(1 + decided)));
+  load(offsetof(seccomp_data, nr));
+  const auto decide = [this](std::span<const int32_t> numbers, uint32_t action) {
+    for (const int32_t number : numbers) {
+      filter_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1));
+      filter_.push_back(BPF_STMT(BPF_RET | BPF_K, action));
+    }
+  };
+  decide(denied, SECCOMP_RET_USER_NOTIF);
+  decide(allowed, SECCOMP_RET_ALLOW);
+  filter_.insert(filter_.end(), base.filter.begin(), base.filter.end());
+
+  for (const int32_t number : denied) {
+    rules_.push_back({number, Disposition::kDeny, EPERM, ViolationClass::kSyscall, "syscall.profile", 0, {}});
+  }
+  rules_.insert(rules_.end(), base.rules.begin(), base.rules.end());
+  // Stable: ours stay in front of the base's own for the same number.
+  std::stable_sort(rules_.begin(), rules_.end(),
+                   [](const NotifyRule& a, const NotifyRule& b) { return a.number < b.number; });
+  program_.filter = filter_;
+  program_.rules = rules_;
+}
+
 const SeccompProgram* FindSeccompProgram(const char* name) {
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("masked_compare") && std::strcmp(name, "balanced") == 0) return &kSeccompBalancedUnmasked;
+#endif
   for (const SeccompProgram* program : {&kSeccompBalanced, &kSeccompBalancedWatched, &kSeccompStrict}) {
     if (std::strcmp(program->name, name) == 0) return program;
   }
@@ -46,11 +89,6 @@ const NotifyRule* FindNotifyRule(const SeccompProgram& program, const seccomp_da
     if (Matches(*rule, data)) return &*rule;
   }
   return nullptr;
-}
-
-const char* SyscallName(int32_t number) {
-  if (number < 0 || static_cast<size_t>(number) >= kSyscallNames.size()) return nullptr;
-  return kSyscallNames[static_cast<size_t>(number)];
 }
 
 }  // namespace caisson::sandbox

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/violation.h"
 
@@ -47,6 +48,21 @@ struct SeccompProgram {
   std::span<const NotifyRule> rules;  // sorted by number; within a number the first match wins
 };
 
+// A program with a few calls decided in front of it, by number alone and for the native architecture only.
+class ExtendedProgram {
+ public:
+  ExtendedProgram(const SeccompProgram& base, std::span<const int32_t> allowed, std::span<const int32_t> denied);
+  ExtendedProgram(const ExtendedProgram&) = delete;
+  ExtendedProgram& operator=(const ExtendedProgram&) = delete;
+
+  const SeccompProgram& program() const { return program_; }
+
+ private:
+  std::vector<sock_filter> filter_;
+  std::vector<NotifyRule> rules_;
+  SeccompProgram program_;
+};
+
 // The built-in program of that name, or nullptr.
 const SeccompProgram* FindSeccompProgram(const char* name);
 
@@ -54,8 +70,5 @@ const SeccompProgram* FindSeccompProgram(const char* name);
 // nothing: a rule may name only what an allowing rule before it leaves over). nullptr, which no built-in program gives:
 // refuse the call.
 const NotifyRule* FindNotifyRule(const SeccompProgram& program, const seccomp_data& data);
-
-// The name of a native system call, or nullptr when the number is unknown.
-const char* SyscallName(int32_t number);
 
 }  // namespace caisson::sandbox

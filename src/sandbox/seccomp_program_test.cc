@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "linux/syscall_names.h"
 #include "support/bpf_evaluator.h"
 
 namespace caisson::sandbox {
@@ -55,7 +56,7 @@ seccomp_data MakeCall(uint32_t number, const Arguments& arguments, uint32_t arch
 
 std::string Describe(const seccomp_data& data) {
   std::ostringstream text;
-  const char* name = SyscallName(data.nr);
+  const char* name = linux_sys::SyscallName(data.nr);
   text << (name != nullptr ? name : "?") << " " << data.nr << std::hex << " arch " << data.arch << " args";
   for (const uint64_t argument : data.args) text << " " << argument;
   return text.str();
@@ -103,7 +104,7 @@ class Oracle {
 
   const std::vector<json>& EntriesOf(int number) const {
     static const std::vector<json> kNone;
-    const char* name = SyscallName(number);
+    const char* name = linux_sys::SyscallName(number);
     const auto found = name == nullptr ? entries_.end() : entries_.find(name);
     return found == entries_.end() ? kNone : found->second;
   }
@@ -261,7 +262,7 @@ TEST_P(SeccompProgramTest, AgreesWithTheJsonEverywhere) {
 TEST_P(SeccompProgramTest, KnowsEveryNameOfTheJson) {
   std::set<std::string> known;
   for (int number = 0; number < 1024; ++number) {
-    if (SyscallName(number) != nullptr) known.insert(SyscallName(number));
+    if (linux_sys::SyscallName(number) != nullptr) known.insert(linux_sys::SyscallName(number));
   }
   for (const auto& [name, entries] : oracle_.entries()) EXPECT_EQ(known.count(name), 1u) << name;
 }
@@ -282,7 +283,8 @@ TEST_P(SeccompProgramTest, AllowsHotCallsWhateverTheArguments) {
         SYS_getcwd,   SYS_readlink,     SYS_gettid,         SYS_getdents64, SYS_epoll_wait, SYS_epoll_ctl, SYS_poll,
         SYS_ppoll,    SYS_statx,        SYS_clock_gettime,  SYS_getrandom,  SYS_rseq}) {
     for (const uint64_t fill : {uint64_t{0}, uint64_t{0xffffffff}, ~uint64_t{0}, uint64_t{0x5555555555555555}}) {
-      EXPECT_EQ(Ask(number, {fill, fill, fill, fill, fill, fill}), kAllow) << SyscallName(static_cast<int>(number));
+      EXPECT_EQ(Ask(number, {fill, fill, fill, fill, fill, fill}), kAllow)
+          << linux_sys::SyscallName(static_cast<int>(number));
     }
     // No instruction may look at the arguments, or the kernel cannot cache the answer.
     support::BpfEvaluator fresh(program_.filter);
@@ -377,10 +379,10 @@ TEST_P(SeccompProgramTest, KillsExploitIndicatorsAndForeignCalls) {
 
 TEST(SeccompProgramLookupTest, KnowsBuiltInsAndNames) {
   EXPECT_EQ(FindSeccompProgram("none"), nullptr);
-  EXPECT_STREQ(SyscallName(SYS_openat), "openat");
-  EXPECT_STREQ(SyscallName(SYS_io_uring_setup), "io_uring_setup");
-  EXPECT_EQ(SyscallName(-1), nullptr);
-  EXPECT_EQ(SyscallName(100000), nullptr);
+  EXPECT_STREQ(linux_sys::SyscallName(SYS_openat), "openat");
+  EXPECT_STREQ(linux_sys::SyscallName(SYS_io_uring_setup), "io_uring_setup");
+  EXPECT_EQ(linux_sys::SyscallName(-1), nullptr);
+  EXPECT_EQ(linux_sys::SyscallName(100000), nullptr);
 }
 
 TEST(BpfEvaluatorTest, RejectsInvalidPrograms) {

@@ -11,6 +11,7 @@
 
 #include "linux/syscalls.h"
 #include "sandbox/mount_fd.h"
+#include "sandbox/mutation.h"
 #include "sandbox/setup.h"
 
 namespace caisson::sandbox::steps {
@@ -36,7 +37,8 @@ int ShowHostPath(SetupContext& context, const char* path) {
   } else if (MakeMountPointFile(context.root_fd, inside) != 0) {
     return errno;
   }
-  const int tree = CloneTree(AT_FDCWD, path, AT_RECURSIVE, kReadOnlyTree);
+  const unsigned attributes = CAISSON_LEFT_OUT("read_only_system") ? 0 : kReadOnlyTree;
+  const int tree = CloneTree(AT_FDCWD, path, AT_RECURSIVE, attributes);
   return AttachAndClose(tree, context.root_fd, inside) == 0 ? 0 : errno;
 }
 
@@ -78,7 +80,7 @@ int MountRoot(SetupContext& context) {
   // has. Our own root is still the old one, below it, so host paths keep resolving until the pivot.
   if (::move_mount(context.root_fd, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
   for (const char* directory :
-       {"usr", "etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".cover", ".cover/empty"}) {
+       {"etc", "dev", "proc", "scratch", "tmp", "workspace", "var", "run", ".cover", ".cover/empty"}) {
     if (::mkdirat(context.root_fd, directory, 0755) != 0) return errno;
   }
   if (::symlinkat("/tmp", context.root_fd, "var/tmp") != 0) return errno;
@@ -86,8 +88,8 @@ int MountRoot(SetupContext& context) {
 }
 
 int BindSystemDirectories(SetupContext& context) {
-  for (const char* path : {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}) {
-    if (const int error = ShowHostPath(context, path); error != 0) return error;
+  for (const std::string& path : context.spec->system_paths) {
+    if (const int error = ShowHostPath(context, path.c_str()); error != 0) return error;
   }
   return 0;
 }
@@ -131,8 +133,9 @@ int SynthesizeEtc(SetupContext& context) {
 
 int MountScratch(SetupContext& context) {
   char size[32], inodes[32];
-  ::snprintf(size, sizeof(size), "%lld", static_cast<long long>(context.spec->limits.scratch_bytes));
-  ::snprintf(inodes, sizeof(inodes), "%lld", static_cast<long long>(context.spec->limits.scratch_inodes));
+  const int64_t caps_off = CAISSON_LEFT_OUT("scratch_caps") ? 1000 : 1;
+  ::snprintf(size, sizeof(size), "%lld", static_cast<long long>(context.spec->limits.scratch_bytes * caps_off));
+  ::snprintf(inodes, sizeof(inodes), "%lld", static_cast<long long>(context.spec->limits.scratch_inodes * caps_off));
   const int fs = NewFilesystem("tmpfs", {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}},
                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
   if (fs < 0) return errno;
@@ -144,8 +147,15 @@ int MountScratch(SetupContext& context) {
   // can be cloned; /scratch then covers it.
   if (::move_mount(fs, "", context.root_fd, "scratch", MOVE_MOUNT_F_EMPTY_PATH) != 0) return errno;
   context.scratch_fs_fd = fs;
-  for (const auto& [part, target] :
-       {std::pair{"tmp", "tmp"}, std::pair{"shm", "dev/shm"}, std::pair{"home", "scratch"}}) {
+  struct Place {
+    bool writable;
+    const char* part;
+    const char* target;
+  };
+  for (const auto& [writable, part, target] :
+       {Place{context.spec->writable_tmp, "tmp", "tmp"}, Place{context.spec->writable_shm, "shm", "dev/shm"},
+        Place{true, "home", "scratch"}}) {
+    if (!writable) continue;  // an empty directory of the read-only root remains
     if (AttachAndClose(CloneTree(fs, part, 0, 0), context.root_fd, target) != 0) {
       return errno;
     }
@@ -156,11 +166,19 @@ int MountScratch(SetupContext& context) {
 
 int MountDevices(SetupContext& context) {
   const bool terminal = context.spec->stdio == Stdio::kTerminal;
-  for (const char* path : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}) {
-    if (!terminal && ::strcmp(path, "/dev/tty") == 0) continue;
+  const auto show = [&context](const char* name) {
+    char path[64];
+    const int length = ::snprintf(path, sizeof(path), "/dev/%s", name);
+    if (length < 0 || static_cast<size_t>(length) >= sizeof(path)) return ENAMETOOLONG;
     if (MakeMountPointFile(context.root_fd, path + 1) != 0) return errno;
     const int tree = CloneTree(AT_FDCWD, path, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-    if (AttachAndClose(tree, context.root_fd, path + 1) != 0) return errno;
+    return AttachAndClose(tree, context.root_fd, path + 1) == 0 ? 0 : errno;
+  };
+  for (const std::string& name : context.spec->devices) {
+    if (const int error = show(name.c_str()); error != 0) return error;
+  }
+  if (terminal) {
+    if (const int error = show("tty"); error != 0) return error;
   }
   for (const auto& [target, link] :
        {std::pair{"/proc/self/fd", "dev/fd"}, std::pair{"/proc/self/fd/0", "dev/stdin"},
@@ -183,13 +201,21 @@ int MountDevices(SetupContext& context) {
 }
 
 int MountProc(SetupContext& context) {
-  constexpr unsigned kAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  const unsigned kAttributes = (CAISSON_LEFT_OUT("read_only_proc") ? 0U : unsigned{MOUNT_ATTR_RDONLY}) |
+                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   const int proc = context.spec->proc_pids_only
                        ? NewFilesystem("proc", {{"subset", "pid"}, {"hidepid", "invisible"}}, kAttributes)
                        : NewFilesystem("proc", {}, kAttributes);
-  if (AttachAndClose(proc, context.root_fd, "proc") != 0) return errno;
+#ifdef CAISSON_MUTATIONS
+  // The host's processes can only be seen in the host's own mount of them.
+  const int host_proc = CAISSON_LEFT_OUT("pid_namespace") ? CloneTree(AT_FDCWD, "/proc", AT_RECURSIVE, 0) : -1;
+  if (host_proc >= 0 && AttachAndClose(host_proc, context.root_fd, "proc") != 0) return errno;
+  if (host_proc < 0)
+#endif
+    if (AttachAndClose(proc, context.root_fd, "proc") != 0) return errno;
   context.proc_fd = ::openat(context.root_fd, "proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (context.proc_fd < 0) return errno;
+  if (CAISSON_LEFT_OUT("proc_masks")) return 0;
   for (const std::string& path : context.spec->masked_files) {
     // The device is mounted read-only already, and what is cloned from it is too.
     if (const int error = Mask(context, path, "dev/null", 0); error != 0) return error;
@@ -207,6 +233,10 @@ int PivotIntoRoot(SetupContext& context) {
   if (::fchdir(context.root_fd) != 0) return errno;
   // "." for both stacks the old root on the new one, where it can be detached without a directory to put it in.
   if (linux_sys::PivotRoot(".", ".") != 0) return errno;
+  if (CAISSON_LEFT_OUT("old_root")) {
+    if (::mkdir("/run/host", 0755) != 0) return errno;
+    if (::mount(".", "/run/host", nullptr, MS_BIND | MS_REC, nullptr) != 0) return errno;
+  }
   if (::umount2(".", MNT_DETACH) != 0) return errno;
   if (::chdir("/") != 0) return errno;
   // What covers were made of is needed no more; the clones keep it alive.
@@ -214,6 +244,7 @@ int PivotIntoRoot(SetupContext& context) {
   if (::rmdir("/.cover/empty") != 0 || ::rmdir("/.cover") != 0) return errno;
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_RDONLY;
+  if (CAISSON_LEFT_OUT("read_only_root")) attr.attr_set = 0;
   if (::mount_setattr(AT_FDCWD, "/", 0, &attr, sizeof(attr)) != 0) return errno;
   context.stdin_null_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   return context.stdin_null_fd < 0 ? errno : 0;

@@ -21,6 +21,7 @@
 #include "linux/abi/seccomp.h"
 #include "linux/syscalls.h"
 #include "sandbox/control.h"
+#include "sandbox/mutation.h"
 #include "sandbox/setup.h"
 
 namespace caisson::sandbox::steps {
@@ -55,6 +56,7 @@ int Limit(__rlimit_resource_t resource, rlim_t soft, rlim_t hard) {
 }  // namespace
 
 int CloseForeignDescriptors(SetupContext& context) {
+  if (CAISSON_LEFT_OUT("descriptors")) return 0;
   unsigned next = 3;
   for (const int kept : context.kept_fds) {
     const unsigned fd = static_cast<unsigned>(kept);
@@ -76,7 +78,10 @@ int AwaitIdMaps(SetupContext& context) {
 int BecomeInsideUser(SetupContext& context) {
   // An ordinary user cannot drop groups through a one-line map; inside they show as the overflow group and open nothing
   // that "other" could not, because every host path shown is world-readable or the user's own.
-  if (context.may_drop_groups && ::setgroups(0, nullptr) != 0) return errno;
+  if (CAISSON_LEFT_OUT("inside_user")) return 0;
+  // Without a user namespace the mounts below take the host's capabilities.
+  if (CAISSON_LEFT_OUT("user_namespace")) ::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+  if (context.may_drop_groups && !CAISSON_LEFT_OUT("groups") && ::setgroups(0, nullptr) != 0) return errno;
   if (::setresgid(kInsideGid, kInsideGid, kInsideGid) != 0) return errno;
   if (::setresuid(kInsideUid, kInsideUid, kInsideUid) != 0) return errno;
   ::umask(022);
@@ -112,9 +117,13 @@ int JoinCgroups(SetupContext& context) {
   return 0;
 }
 
-int HideCgroupPath(SetupContext&) { return ::unshare(CLONE_NEWCGROUP) == 0 ? 0 : errno; }
+int HideCgroupPath(SetupContext& context) {
+  if (context.spec->share_cgroup || CAISSON_LEFT_OUT("cgroup_namespace")) return 0;
+  return ::unshare(CLONE_NEWCGROUP) == 0 ? 0 : errno;
+}
 
 int RaiseLoopback(SetupContext& context) {
+  if (CAISSON_LEFT_OUT("network_namespace")) return 0;
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno;
   struct ifreq request {};
@@ -131,12 +140,14 @@ int RaiseLoopback(SetupContext& context) {
 }
 
 int NameHost(SetupContext& context) {
+  if (context.spec->share_uts || CAISSON_LEFT_OUT("uts_namespace")) return 0;
   const std::string& name = context.spec->hostname;
   if (::sethostname(name.c_str(), name.size()) != 0) return errno;
   return ::setdomainname("", 0) == 0 ? 0 : errno;
 }
 
 int SetResourceLimits(SetupContext& context) {
+  if (CAISSON_LEFT_OUT("resource_limits")) return 0;
   const Limits& limits = context.spec->limits;
   struct Cap {
     __rlimit_resource_t resource;
@@ -168,11 +179,15 @@ int SetResourceLimits(SetupContext& context) {
   return 0;
 }
 
-int ForbidNewPrivileges(SetupContext&) { return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : errno; }
+int ForbidNewPrivileges(SetupContext&) {
+  if (CAISSON_LEFT_OUT("no_new_privs")) return 0;
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : errno;
+}
 
 int RestrictPaths(SetupContext& context) {
   const int abi = context.landlock_abi;
-  if (abi == 0) return 0;  // the supervisor has already refused, or named it as degraded
+  if (CAISSON_LEFT_OUT("landlock")) return 0;
+  if (abi == 0) return 0;  // the supervisor has already refused, or the profile does without and the record says so
   const uint64_t all = linux_abi::LandlockAllFsRights(abi);
   linux_abi::LandlockRulesetAttr attr{all, 0, 0};
   size_t size = sizeof(attr.handled_access_fs);
@@ -190,10 +205,10 @@ int RestrictPaths(SetupContext& context) {
       all & (read | linux_abi::kLandlockFsWriteFile | linux_abi::kLandlockFsTruncate | linux_abi::kLandlockFsIoctlDev);
   int error = AllowBeneath(ruleset, "/", read);
   if (error == 0) error = AllowBeneath(ruleset, "/dev", device);
-  for (const char* path : {"/scratch", "/tmp", "/dev/shm"}) {
-    if (error == 0) error = AllowBeneath(ruleset, path, write);
-  }
   const Spec& spec = *context.spec;
+  if (error == 0) error = AllowBeneath(ruleset, "/scratch", write);
+  if (error == 0 && spec.writable_tmp) error = AllowBeneath(ruleset, "/tmp", write);
+  if (error == 0 && spec.writable_shm) error = AllowBeneath(ruleset, "/dev/shm", write);
   if (error == 0 && (spec.workspace ? spec.workspace->access != Access::kReadOnly : spec.workspace_files_writable)) {
     error = AllowBeneath(ruleset, "/workspace", write);
   }
@@ -206,6 +221,7 @@ int RestrictPaths(SetupContext& context) {
 }
 
 int DropCapabilities(SetupContext&) {
+  if (CAISSON_LEFT_OUT("capabilities")) return 0;
   // The bounding set ends where the kernel says EINVAL.
   for (int capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
   }
@@ -219,6 +235,8 @@ int DropCapabilities(SetupContext&) {
     _LINUX_CAPABILITY_VERSION_3, 0
   };
   struct __user_cap_data_struct none[2] = {};
+  // Without no_new_privs the filter takes a capability to install; it is dropped behind it.
+  if (CAISSON_LEFT_OUT("no_new_privs")) none[0].effective = none[0].permitted = 1U << CAP_SYS_ADMIN;
   return ::syscall(SYS_capset, &header, none) == 0 ? 0 : errno;
 }
 
@@ -240,12 +258,25 @@ int InstallFilter(SetupContext& context) {
   struct sock_fprog program {
     static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())
   };
+#ifdef CAISSON_MUTATIONS
+  sock_filter everything = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  if (CAISSON_LEFT_OUT("seccomp")) program = {1, &everything};
+#endif
   // With WAIT_KILLABLE_RECV (Linux 5.19) a signal cannot interrupt a call we are looking at, so it is seen once.
   context.listener_fd = linux_sys::Seccomp(
       SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &program);
   if (context.listener_fd < 0 && errno == EINVAL) {
     context.listener_fd = linux_sys::Seccomp(SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
   }
+#ifdef CAISSON_MUTATIONS
+  if (CAISSON_LEFT_OUT("no_new_privs") && context.listener_fd >= 0) {
+    struct __user_cap_header_struct header {
+      _LINUX_CAPABILITY_VERSION_3, 0
+    };
+    struct __user_cap_data_struct none[2] = {};
+    return ::syscall(SYS_capset, &header, none) == 0 ? 0 : errno;
+  }
+#endif
   return context.listener_fd < 0 ? errno : 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include "linux/syscalls.h"
 #include "sandbox/mount_fd.h"
+#include "sandbox/mutation.h"
 #include "sandbox/private_copy.h"
 #include "sandbox/setup.h"
 
@@ -170,6 +171,7 @@ int MountWorkspace(SetupContext& context) {
   if (const int error = WriteWorkspaceFiles(fs, spec.workspace_files); error != 0) return error;
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_RDONLY;
+  if (CAISSON_LEFT_OUT("read_only_workspace")) attr.attr_set = 0;
   if (::mount_setattr(fs, "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0) return errno;
   return AttachAndClose(fs, context.root_fd, "workspace") == 0 ? 0 : errno;
 }

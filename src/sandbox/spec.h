@@ -1,6 +1,6 @@
 // SandboxSpec: the small closed language in which a sandbox can be asked for. What it cannot spell, nobody can ask for:
-// there is no way to share a namespace with the host, keep a capability, skip the filter or mount something writable
-// that policy did not open itself.
+// there is no way to share the host's users, processes, files or network, keep a capability, skip the filter or mount
+// something writable that policy did not open itself.
 //
 // A Spec is plain data made by runtime/native from a judged plan. Files and directories come as descriptors that policy
 // opened and judged; the core mounts exactly those.
@@ -64,18 +64,28 @@ struct Spec {
   std::optional<Mount> workspace;              // target is /workspace
   bool workspace_files_writable = false;
   std::vector<Mount> mounts;
-  std::vector<std::string> etc_paths;     // host files below /etc shown read-only, where they exist
+  std::vector<std::string> system_paths;  // host trees shown read-only at the same place, where they exist
+  std::vector<std::string> etc_paths;     // the same, below /etc
+  std::vector<std::string> devices;       // names below /dev; "null" is one of them
+  bool writable_tmp = true;               // /tmp, as part of scratch
+  bool writable_shm = true;               // /dev/shm, likewise
   std::vector<std::string> masked_files;  // relative to /proc
   std::vector<std::string> masked_directories;
   bool proc_pids_only = false;  // mount /proc with subset=pid
+  // Namespaces shared with the host: any of ipc, uts, cgroup and time, none of which guards files, processes or the
+  // network. The report of what was applied leaves them out.
+  bool share_ipc = false, share_uts = false, share_cgroup = false, share_time = false;
   std::string hostname = "caisson";
   Limits limits;
   const SeccompProgram* seccomp = nullptr;
   const SeccompProgram* seccomp_watched = nullptr;  // used instead where no cgroup counts processes
+  std::vector<int32_t> allowed_calls;               // let through before the filter is asked
+  std::vector<int32_t> denied_calls;                // refused and recorded before the filter is asked
   std::vector<Command> commands;
   Stdio stdio = Stdio::kCapture;
   bool allow_watched_limits = false;  // accept rlimits and sampling where no cgroup can be made
-  bool allow_no_landlock = false;     // accept a kernel without it
+  bool landlock = true;
+  bool allow_no_landlock = false;  // accept a kernel without it
   // A refused write is not counted as a violation when a component of its path has one of these names ("__pycache__").
   std::vector<std::string> ignored_write_components;
 #ifdef CAISSON_TEST_HOOKS

@@ -1,5 +1,6 @@
 #include "verify/admission.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,45 +9,37 @@
 
 #include "base/units.h"
 #include "base/utf8.h"
+#include "policy/filter_source.h"
+#include "policy/profile_json.h"
 #include "verify/digest.h"
 #include "verify/result.h"
 #include "verify/snapshot.h"
 
 namespace caisson::verify {
 
-using nlohmann::json;
+using nlohmann::ordered_json;
+using policy::Ask;
 
 namespace {
 
-struct LimitField {
-  const char* name;
-  std::optional<int64_t> RequestedLimits::*requested;
-  int64_t policy::Limits::*effective;
+struct RequestedField {
+  const char* name;  // of policy::kLimitFields
+  std::optional<int64_t> RequestedLimits::*value;
 };
 
-constexpr LimitField kLimitFields[] = {
-    {"command_timeout_ms", &RequestedLimits::command_timeout_ms, &policy::Limits::command_timeout_ms},
-    {"budget_ms", &RequestedLimits::budget_ms, &policy::Limits::budget_ms},
-    {"cpu", &RequestedLimits::cpu_millis, &policy::Limits::cpu_millis},
-    {"memory_bytes", &RequestedLimits::memory_bytes, &policy::Limits::memory_bytes},
-    {"processes", &RequestedLimits::processes, &policy::Limits::processes},
-    {"output_bytes", &RequestedLimits::output_bytes, &policy::Limits::output_bytes},
-    {"scratch_bytes", &RequestedLimits::scratch_bytes, &policy::Limits::scratch_bytes},
+constexpr RequestedField kRequestedFields[] = {
+    {"command_timeout_ms", &RequestedLimits::command_timeout_ms},
+    {"budget_ms", &RequestedLimits::budget_ms},
+    {"cpu", &RequestedLimits::cpu_millis},
+    {"memory_bytes", &RequestedLimits::memory_bytes},
+    {"processes", &RequestedLimits::processes},
+    {"output_bytes", &RequestedLimits::output_bytes},
+    {"scratch_bytes", &RequestedLimits::scratch_bytes},
 };
 
-Status Tighten(const RequestedLimits& requested, policy::Limits& limits) {
-  for (const LimitField& field : kLimitFields) {
-    const std::optional<int64_t>& value = requested.*field.requested;
-    if (!value) continue;
-    int64_t& current = limits.*field.effective;
-    if (*value > current) {
-      return Error::Denied(std::string("limits.") + field.name + ": " + std::to_string(*value) +
-                           " is above the profile's " + std::to_string(current) +
-                           "; a request may only tighten a limit");
-    }
-    current = *value;
-  }
-  return {};
+const policy::LimitField& FieldNamed(std::string_view name) {
+  return *std::find_if(policy::kLimitFields.begin(), policy::kLimitFields.end(),
+                       [name](const policy::LimitField& field) { return field.name == name; });
 }
 
 Status RefuseMoreThanMachine(const policy::Limits& limits) {
@@ -62,70 +55,181 @@ Status RefuseMoreThanMachine(const policy::Limits& limits) {
   return {};
 }
 
-Result<const policy::Profile*> ChooseProfile(const Request& request) {
-  const std::string name = request.profile.empty() ? ModeName(request.mode) : request.profile;
-  const policy::Profile* profile = policy::FindProfile(name);
-  if (profile != nullptr) return profile;
-  std::string known;
-  for (const std::string& candidate : policy::ProfileNames()) known += (known.empty() ? "" : ", ") + candidate;
-  return Error::Invalid("profile: there is none named " + EscapeForTerminal(name) + "; known: " + known);
-}
-
-Status AdmitSource(const Request& request, Admitted& admitted, std::vector<std::string>& names,
+Status AdmitSource(const Request& request, Admission& admission, Admitted& admitted, std::vector<std::string>& names,
                    std::string& given_file) {
+  policy::RunPlan& plan = admission.plan();
   if (request.source.archive)
     return Error::Denied("source.archive: archives are taken by the service only; give path or files");
   if (!request.source.path) {
     for (const SourceFile& file : request.source.files) {
-      admitted.plan.workspace_files.push_back({file.name, file.bytes, 0644, policy::FileKind::kRegular});
+      plan.workspace_files.push_back({file.name, file.bytes, 0644, policy::FileKind::kRegular});
       names.push_back(file.name);
     }
     if (names.size() == 1 && names[0].find('/') == std::string::npos) given_file = names[0];
-    admitted.source_digest = DigestOf(admitted.plan.workspace_files);
+    admitted.source_digest = DigestOf(plan.workspace_files);
     return {};
   }
-  CAISSON_TRY(policy::JudgedPath source, policy::OpenJudged(*request.source.path));
+  CAISSON_TRY(policy::JudgedPath source, admission.OpenPath(*request.source.path, plan.workspace_access));
   CAISSON_TRY(Snapshot snapshot, TakeSnapshot(source, SnapshotLimits{}));
   if (!source.is_directory) given_file = snapshot.names[0];
   names = std::move(snapshot.names);
   admitted.source_digest = snapshot.digest;
-  admitted.plan.workspace_files = std::move(snapshot.files);
+  plan.workspace_files = std::move(snapshot.files);
   if (!snapshot.complete)
-    admitted.plan.workspace_mount = policy::PlannedMount{std::move(source), "/workspace", Access::kReadOnly};
+    plan.workspace_mount = policy::PlannedMount{std::move(source), "/workspace", plan.workspace_access};
   return {};
+}
+
+policy::RequestFacts FactsOf(const Request& request, const policy::RunPlan& plan, bool default_checks) {
+  policy::RequestFacts facts;
+  facts.source = request.source.archive ? "archive" : request.source.path ? "path" : "files";
+  facts.labels = request.labels;
+  facts.language = default_checks ? "python" : "other";
+  for (const policy::PlannedCommand& command : plan.commands) {
+    if (policy::IsInstallStep(command.tier, command.argv)) facts.asks.insert(Ask::kInstall);
+    if (facts.language == "other") facts.language = policy::LanguageOf(command.argv);
+  }
+  return facts;
 }
 
 }  // namespace
 
-Result<policy::Limits> EffectiveLimits(const policy::Profile& profile, const OperatorLimits& operator_limits) {
-  policy::Limits limits = profile.limits;
-  for (const LimitField& field : kLimitFields) {
-    if (const std::optional<int64_t>& value = operator_limits.*field.requested) limits.*field.effective = *value;
+Result<Admission> Admission::Open(const Authority& authority, const std::string& profile_name,
+                                  const std::string& request_id) {
+  Admission admission(authority);
+  policy::RunPlan& plan = admission.plan_;
+  CAISSON_TRY(plan.profile, authority.profile.empty() ? authority.profiles.Find(profile_name)
+                                                      : authority.profiles.FindOrLoad(authority.profile));
+  admission.grants_ = policy::Grants(authority.rules.overrides, authority.role, request_id, ::time(nullptr));
+  plan.limits = plan.profile.limits;
+  plan.workspace_access = plan.profile.workspace;
+  CAISSON_TRY_VOID(admission.ApplyOperatorLimits());
+  for (const std::string& name : admission.grants_.AllowedSyscalls()) {
+    policy::SeccompRules& seccomp = plan.profile.seccomp;
+    seccomp.deny.erase(std::remove(seccomp.deny.begin(), seccomp.deny.end(), name), seccomp.deny.end());
+    if (std::find(seccomp.allow.begin(), seccomp.allow.end(), name) == seccomp.allow.end())
+      seccomp.allow.push_back(name);
   }
-  CAISSON_TRY_VOID(RefuseMoreThanMachine(limits));
-  return limits;
+  CAISSON_TRY_VOID(admission.AddProfileMounts());
+  return admission;
 }
 
-Result<Admitted> Admit(const Request& request, const OperatorLimits& operator_limits) {
+Status Admission::ApplyOperatorLimits() {
+  for (const RequestedField& requested : kRequestedFields) {
+    const std::optional<int64_t>& value = authority_->limits.*requested.value;
+    if (!value) continue;
+    const policy::LimitField& field = FieldNamed(requested.name);
+    int64_t& current = plan_.limits.*field.value;
+    if (*value > current) {
+      if (authority_->rules.command_line_trusted) {
+        grants_.AddFromCommandLine(policy::RaiseLimit{&field, *value}, std::string("a flag for ") + field.name);
+        own_asks_.insert(Ask::kOverride);
+      }
+      if (!grants_.MayRaise(field, *value)) {
+        return Error::Denied(std::string(field.name) + ": " + std::to_string(*value) + " is above the profile's " +
+                             std::to_string(current) + " and the policy " + authority_->rules.name +
+                             " does not trust the command line; it needs an override of type raise_limit");
+      }
+    }
+    current = *value;
+  }
+  return RefuseMoreThanMachine(plan_.limits);
+}
+
+Status Admission::Tighten(const RequestedLimits& limits) {
+  for (const RequestedField& requested : kRequestedFields) {
+    const std::optional<int64_t>& value = limits.*requested.value;
+    if (!value) continue;
+    const policy::LimitField& field = FieldNamed(requested.name);
+    int64_t& current = plan_.limits.*field.value;
+    if (*value > current) {
+      if (!grants_.MayRaise(field, *value)) {
+        return Error::Denied(std::string("limits.") + field.name + ": " + std::to_string(*value) +
+                             " is above the profile's " + std::to_string(current) +
+                             "; a request may only tighten a limit, unless an override raises it");
+      }
+      asks_.insert(Ask::kOverride);
+    }
+    current = *value;
+  }
+  return RefuseMoreThanMachine(plan_.limits);
+}
+
+Result<policy::JudgedPath> Admission::OpenPath(const std::string& path, Access access) {
+  return policy::OpenJudged(path, access, {plan_.profile.project ? &*plan_.profile.project : nullptr, &grants_});
+}
+
+Status Admission::AddProfileMounts() {
+  for (const policy::ProfileMount& mount : plan_.profile.mounts) {
+    // Naming it in the profile allows it; what is sensitive needs its override all the same.
+    const policy::ProjectPaths named{"/", {{mount.source, mount.access}}, {}};
+    Result<policy::JudgedPath> source = policy::OpenJudged(mount.source, mount.access, {&named, &grants_});
+    if (!source) return std::move(source).error().In("profile " + plan_.profile.name + ", mounts");
+    plan_.mounts.push_back({*std::move(source), mount.target, mount.access});
+  }
+  return {};
+}
+
+Status Admission::AddMount(const std::string& source, const std::string& target, Access access,
+                           bool from_command_line) {
+  if (access == Access::kReadWrite) {
+    asks_.insert(Ask::kWritableMount);
+    if (from_command_line && authority_->rules.command_line_trusted && !plan_.profile.project) {
+      // The grant is for what the path turns out to be; a project's rules are not the command line's to lift.
+      CAISSON_TRY(const policy::JudgedPath judged, OpenPath(source, Access::kReadOnly));
+      grants_.AddFromCommandLine(policy::WritePath{judged.canonical}, "a mount with access rw");
+      own_asks_.insert({Ask::kOverride, Ask::kWritableMount});
+    }
+  }
+  CAISSON_TRY(policy::JudgedPath judged, OpenPath(source, access));
+  if (access == Access::kCopyOnWrite && !judged.is_directory)
+    return Error::Invalid(EscapeForTerminal(source) + ": cow needs a directory");
+  for (const policy::PlannedMount& mount : plan_.mounts) {
+    if (mount.target == target) return Error::Invalid("two mounts have the target " + EscapeForTerminal(target));
+  }
+  if (target == "/workspace")
+    plan_.workspace_mount = policy::PlannedMount{std::move(judged), target, access};
+  else
+    plan_.mounts.push_back({std::move(judged), target, access});
+  return {};
+}
+
+Status Admission::Close(policy::RequestFacts facts, bool from_command_line) {
+  if (from_command_line && authority_->rules.command_line_trusted)
+    own_asks_.insert(facts.asks.begin(), facts.asks.end());
+  facts.asks.insert(asks_.begin(), asks_.end());
+  const bool others = std::any_of(grants_.used().begin(), grants_.used().end(),
+                                  [](const policy::Override& one) { return one.id != "command-line"; });
+  if (!grants_.used().empty()) facts.asks.insert(Ask::kOverride);
+  if (others) own_asks_.erase(Ask::kOverride);
+  policy::DecisionInput input;
+  input.rules = &authority_->rules;
+  input.profile = &plan_.profile;
+  input.facts = std::move(facts);
+  input.role = authority_->role;
+  input.overrides = grants_.used();
+  input.approved_rules = authority_->approved_rules;
+  input.own_asks = own_asks_;
+  input.approver = "uid " + std::to_string(::getuid());
+  plan_.decision = policy::Decide(input);
+  return policy::Refusal(plan_.decision, plan_.profile);
+}
+
+Result<Admitted> Admit(const Request& request, const Authority& authority, policy::Decision* decision) {
   Admitted admitted;
-  CAISSON_TRY(const policy::Profile* profile, ChooseProfile(request));
-  admitted.plan.profile = *profile;
-  CAISSON_TRY(admitted.plan.limits, EffectiveLimits(*profile, operator_limits));
-  CAISSON_TRY_VOID(Tighten(request.limits, admitted.plan.limits));
+  const std::string profile = request.profile.empty() ? ModeName(request.mode) : request.profile;
+  CAISSON_TRY(Admission admission, Admission::Open(authority, profile, request.request_id));
+  CAISSON_TRY_VOID(admission.Tighten(request.limits));
   if (request.network.allowlist && !request.network.allow.empty()) {
     return Error::Denied("network: this runtime offers no network; mode allowlist with hosts needs one that does");
   }
   for (const Mount& mount : request.mounts) {
-    if (mount.access == Access::kReadWrite) {
-      return Error::Denied("mounts: " + EscapeForTerminal(mount.source) +
-                           ": rw is not a request's to ask for; use cow, or caisson run -v");
-    }
-    CAISSON_TRY(policy::JudgedPath source, policy::OpenJudged(mount.source));
-    admitted.plan.mounts.push_back({std::move(source), mount.target, mount.access});
+    Status added = admission.AddMount(mount.source, mount.target, mount.access, false);
+    if (!added) return std::move(added).error().In("mounts");
   }
   std::vector<std::string> names;
   std::string given_file;
-  CAISSON_TRY_VOID(AdmitSource(request, admitted, names, given_file));
+  CAISSON_TRY_VOID(AdmitSource(request, admission, admitted, names, given_file));
 
   std::vector<Check> checks = request.checks;
   admitted.default_checks = checks.empty();
@@ -135,6 +239,7 @@ Result<Admitted> Admit(const Request& request, const OperatorLimits& operator_li
     checks = std::move(chosen->checks);
     admitted.skipped = std::move(chosen->skipped);
   }
+  policy::RunPlan& plan = admission.plan();
   for (Check& check : checks) {
     policy::PlannedCommand command;
     command.name = std::move(check.name);
@@ -143,27 +248,37 @@ Result<Admitted> Admit(const Request& request, const OperatorLimits& operator_li
     command.env = std::move(check.env);
     if (!check.cwd.empty()) command.cwd = std::move(check.cwd);
     command.stdin_bytes = std::move(check.stdin_text);
-    command.timeout_ms = std::min(check.timeout_ms.value_or(admitted.plan.limits.command_timeout_ms),
-                                  admitted.plan.limits.command_timeout_ms);
-    admitted.plan.commands.push_back(std::move(command));
+    command.timeout_ms =
+        std::min(check.timeout_ms.value_or(plan.limits.command_timeout_ms), plan.limits.command_timeout_ms);
+    plan.commands.push_back(std::move(command));
   }
+  Status judged = admission.Close(FactsOf(request, plan, admitted.default_checks), false);
+  if (decision != nullptr) *decision = plan.decision;
+  if (!judged) return std::move(judged).error();
+  admitted.plan = std::move(plan);
   admitted.policy_digest = PolicyDigest(admitted.plan);
   return admitted;
 }
 
-json DescribePlan(const policy::RunPlan& plan) {
-  const policy::Profile& profile = plan.profile;
-  const policy::Limits& limits = plan.limits;
-  static constexpr const char* kAccessNames[] = {"ro", "cow", "rw"};
-  json mounts = json::array(), commands = json::array(), environment = json::object();
+ordered_json DescribePolicy(const policy::RunPlan& plan) {
+  ordered_json policy = policy::ToJson(plan.profile);
+  policy["limits"] = policy::ToJson(plan.limits);
+  policy["workspace"] = policy::kAccessNames[static_cast<size_t>(plan.workspace_mount ? plan.workspace_mount->access
+                                                                                      : plan.workspace_access)];
+  ordered_json mounts = ordered_json::array();
   for (const policy::PlannedMount& mount : plan.mounts) {
     mounts.push_back({{"source", ReplaceInvalidUtf8(mount.source.canonical)},
                       {"target", mount.target},
-                      {"access", kAccessNames[static_cast<int>(mount.access)]}});
+                      {"access", policy::kAccessNames[static_cast<size_t>(mount.access)]}});
   }
-  for (const auto& [key, value] : profile.environment) environment[key] = value;
+  policy["mounts"] = std::move(mounts);
+  return policy;
+}
+
+ordered_json DescribePlan(const policy::RunPlan& plan) {
+  ordered_json commands = ordered_json::array();
   for (const policy::PlannedCommand& command : plan.commands) {
-    json argv = json::array();
+    ordered_json argv = ordered_json::array();
     for (const std::string& argument : command.argv) argv.push_back(ReplaceInvalidUtf8(argument));
     commands.push_back({{"name", command.name},
                         {"tier", command.tier},
@@ -171,45 +286,28 @@ json DescribePlan(const policy::RunPlan& plan) {
                         {"cwd", command.cwd},
                         {"timeout_ms", command.timeout_ms}});
   }
-  json workspace = {{"access", kAccessNames[static_cast<int>(plan.workspace_access)]},
-                    {"files", plan.workspace_files.size()}};
-  if (plan.workspace_mount) {
-    workspace["mounted_from"] = ReplaceInvalidUtf8(plan.workspace_mount->source.canonical);
-    workspace["access"] = kAccessNames[static_cast<int>(plan.workspace_mount->access)];
-  }
+  ordered_json workspace = {{"files", plan.workspace_files.size()}};
+  if (plan.workspace_mount) workspace["mounted_from"] = ReplaceInvalidUtf8(plan.workspace_mount->source.canonical);
+  ordered_json policy = DescribePolicy(plan);
+  ordered_json limits = policy["limits"];
   return {{"runtime", "native"},
-          {"profile", profile.name},
-          {"seccomp", profile.seccomp},
-          {"on_violation", profile.on_violation == policy::OnViolation::kFail ? "fail" : "report"},
-          {"allow_degraded", profile.allow_degraded},
-          {"limits",
-           {{"command_timeout_ms", limits.command_timeout_ms},
-            {"budget_ms", limits.budget_ms},
-            {"cpu", static_cast<double>(limits.cpu_millis) / 1000},
-            {"memory_bytes", limits.memory_bytes},
-            {"processes", limits.processes},
-            {"output_bytes", limits.output_bytes},
-            {"scratch_bytes", limits.scratch_bytes},
-            {"scratch_inodes", limits.scratch_inodes}}},
-          {"network", {{"mode", "none"}}},
+          {"profile", plan.profile.name},
+          {"policy_digest", PolicyDigest(plan)},
+          {"limits", std::move(limits)},
+          {"policy", std::move(policy)},
+          {"decision", policy::ToJson(plan.decision)},
           {"workspace", std::move(workspace)},
-          {"mounts", std::move(mounts)},
-          {"host_etc", profile.etc_paths},
-          {"masked_proc",
-           {{"files", profile.masked_proc_files},
-            {"directories", profile.masked_proc_directories},
-            {"pids_only", profile.proc_pids_only}}},
-          {"environment", std::move(environment)},
-          {"ignored_writes", profile.ignored_writes},
           {"commands", std::move(commands)}};
 }
 
 std::string PolicyDigest(const policy::RunPlan& plan) {
-  json policy = DescribePlan(plan);
-  policy.erase("commands");
-  policy["workspace"].erase("files");
-  policy["workspace"].erase("mounted_from");
-  return Sha256Hex(policy.dump(-1, ' ', false, json::error_handler_t::replace));
+  ordered_json policy = DescribePolicy(plan);
+  // What it is called and what it came from changes nothing it enforces.
+  for (const char* label : {"name", "extends", "description"}) policy.erase(label);
+  std::string text = policy.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  // A filter that was edited is another policy under the same name. The one it may extend counts too.
+  text.append(policy::FilterText(plan.profile.seccomp.filter)).append(policy::FilterText("balanced"));
+  return Sha256Hex(text);
 }
 
 }  // namespace caisson::verify

@@ -36,8 +36,9 @@ Result<std::vector<RequiredApproval>> ReadRequiredApprovals(const json& value, c
   std::vector<RequiredApproval> list;
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string element_path = PathOfElement(path, i);
-    CAISSON_TRY_VOID(ExpectObject(value[i], element_path, {"kind", "why"}));
+    CAISSON_TRY_VOID(ExpectObject(value[i], element_path, {"by", "kind", "why"}));
     RequiredApproval required;
+    CAISSON_TRY_VOID(ReadOptional(value[i], element_path, "by", required.by, ReadSentence, kMaxSubjectCharacters));
     CAISSON_TRY(required.kind, ReadRequired(value[i], element_path, "kind", ReadWord, "._-", 64));
     CAISSON_TRY(required.why, ReadRequired(value[i], element_path, "why", ReadSentence, kMaxSentenceCharacters));
     list.push_back(std::move(required));
@@ -61,9 +62,9 @@ Result<Approval> ReadApprovalRequest(const json& root) {
   return Approval(std::move(request));
 }
 
-Result<Decision> ReadDecision(const json& value, const std::string& path) {
+Result<Answer> ReadAnswer(const json& value, const std::string& path) {
   CAISSON_TRY(const size_t choice, ReadChoice(value, path, {"granted", "denied", "expired"}));
-  return static_cast<Decision>(choice);
+  return static_cast<Answer>(choice);
 }
 
 Result<Approval> ReadApprovalDecision(const json& root) {
@@ -72,13 +73,13 @@ Result<Approval> ReadApprovalDecision(const json& root) {
                                  "decided_at", "approver", "reason"}));
   ApprovalDecision decision;
   CAISSON_TRY(decision.binding, ReadBinding(root));
-  CAISSON_TRY(decision.decision, ReadRequired(root, "", "decision", ReadDecision));
+  CAISSON_TRY(decision.decision, ReadRequired(root, "", "decision", ReadAnswer));
   CAISSON_TRY(decision.decided_at, ReadRequired(root, "", "decided_at", ReadText, FaultInUtcTimestamp));
   CAISSON_TRY_VOID(ReadOptional(root, "", "reason", decision.reason, ReadSentence, kMaxSentenceCharacters));
-  if (decision.decision == Decision::kDenied && decision.reason.empty()) {
+  if (decision.decision == Answer::kDenied && decision.reason.empty()) {
     return FieldError("reason", "required field is missing: a denial says why");
   }
-  if (decision.decision == Decision::kExpired) {
+  if (decision.decision == Answer::kExpired) {
     if (FindMember(root, "approver") != nullptr) return FieldError("approver", "nobody decides what expires");
   } else {
     CAISSON_TRY(decision.approver, ReadRequired(root, "", "approver", ReadActor));
@@ -101,13 +102,13 @@ Status CheckDecision(const ApprovalRequest& request, const ApprovalDecision& dec
     return Error::Denied("the decision is about another plan than the one to be run");
   }
   if (!(decision.binding == request.binding)) return Error::Denied("the decision answers another request");
-  if (decision.decision == Decision::kExpired) return {};
+  if (decision.decision == Answer::kExpired) return {};
   if (decision.decided_at >= request.expires_at) {
     return Error::Denied("the decision came at " + decision.decided_at + "; the request had expired at " +
                          request.expires_at);
   }
   // SECURITY: four eyes. A denial needs no second person.
-  if (decision.decision == Decision::kGranted && decision.approver.subject == request.submitter.subject) {
+  if (decision.decision == Answer::kGranted && decision.approver.subject == request.submitter.subject) {
     return Error::Denied(Quoted(request.submitter.subject) + " cannot approve what is their own");
   }
   return {};

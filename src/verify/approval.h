@@ -24,7 +24,8 @@ struct ApprovalBinding {
 };
 
 struct RequiredApproval {
-  std::string kind;
+  std::string by;    // whose: a role; empty: any approver's
+  std::string kind;  // the rule that asks for it
   std::string why;
 };
 
@@ -38,11 +39,11 @@ struct ApprovalRequest {
   int64_t quorum = 1;
 };
 
-enum class Decision { kGranted, kDenied, kExpired };
+enum class Answer { kGranted, kDenied, kExpired };
 
 struct ApprovalDecision {
   ApprovalBinding binding;
-  Decision decision = Decision::kDenied;
+  Answer decision = Answer::kDenied;
   std::string decided_at;
   Actor approver;      // of nobody when it expired
   std::string reason;  // empty: none; a denial has one

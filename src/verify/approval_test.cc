@@ -37,15 +37,16 @@ TEST(ParseApproval, ReadsARequest) {
   EXPECT_EQ(request.submitter.subject, "alice@example.org");
   EXPECT_EQ(request.submitter.role, Role::kSubmitter);
   ASSERT_EQ(request.required.size(), 2u);
+  EXPECT_EQ(request.required[0].by, "operator");
   EXPECT_EQ(request.required[1].kind, "limit");
   EXPECT_EQ(request.quorum, 2);
 }
 
 TEST(ParseApproval, ReadsDecisions) {
-  EXPECT_EQ(Parse<ApprovalDecision>("granted").decision, Decision::kGranted);
+  EXPECT_EQ(Parse<ApprovalDecision>("granted").decision, Answer::kGranted);
   EXPECT_EQ(Parse<ApprovalDecision>("granted").approver.role, Role::kApprover);
   EXPECT_EQ(Parse<ApprovalDecision>("denied").reason, "the exercise needs no packages from outside");
-  EXPECT_EQ(Parse<ApprovalDecision>("expired").decision, Decision::kExpired);
+  EXPECT_EQ(Parse<ApprovalDecision>("expired").decision, Answer::kExpired);
 }
 
 TEST(ParseApproval, NamesTheField) {
@@ -53,7 +54,7 @@ TEST(ParseApproval, NamesTheField) {
   EXPECT_EQ(FaultOf("[]"), "document: expected an object, found an array");
   EXPECT_EQ(FaultOf(R"({"schema_version": 2})"), "schema_version: must be at most 1");
   EXPECT_EQ(FaultOf(testing::Document("approval", "invalid", "unknown_field_in_required")),
-            "required[0].severity: unknown field; known fields are kind, why");
+            "required[0].severity: unknown field; known fields are by, kind, why");
   EXPECT_EQ(
       FaultOf(testing::Document("approval", "valid", "request") + std::string(kMaxApprovalBytes, ' ')).substr(0, 16),
       "document: takes ");

@@ -31,19 +31,6 @@ std::string ListOf(std::initializer_list<std::string_view> words) {
   return list;
 }
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row[b.size()];
-}
-
 Status CheckCount(size_t count, const std::string& path, size_t minimum, size_t maximum) {
   if (count < minimum) return FieldError(path, "must not be empty");
   if (count > maximum) {
@@ -63,29 +50,11 @@ Error WrongTypeError(const std::string& path, const char* expected, const json& 
   return FieldError(path, std::string("expected ") + expected + ", found " + TypeName(found));
 }
 
-std::string_view Nearest(std::string_view word, std::initializer_list<std::string_view> known) {
-  constexpr size_t kMaxEdits = 2;
-  std::string_view nearest;
-  size_t best = kMaxEdits + 1;
-  for (const std::string_view candidate : known) {
-    const size_t longer = std::max(word.size(), candidate.size());
-    const size_t shorter = std::min(word.size(), candidate.size());
-    // A word that shares no letter with the candidate is not a misspelling of it, however short both are.
-    if (longer - shorter > kMaxEdits || longer <= kMaxEdits) continue;
-    const size_t distance = EditDistance(word, candidate);
-    if (distance < best && distance < longer) {
-      best = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
-}
-
 Status ExpectObject(const json& value, const std::string& path, std::initializer_list<std::string_view> known) {
   if (!value.is_object()) return WrongTypeError(path, "an object", value);
   for (const auto& member : value.items()) {
     if (std::find(known.begin(), known.end(), member.key()) != known.end()) continue;
-    const std::string_view meant = Nearest(member.key(), known);
+    const std::string_view meant = Nearest(member.key(), {known.begin(), known.size()});
     const std::string hint =
         meant.empty() ? "known fields are " + ListOf(known) : "did you mean " + Quoted(meant) + "?";
     return FieldError(PathOfMember(path, member.key()), "unknown field; " + hint);

@@ -82,7 +82,4 @@ Result<size_t> ReadEnvelope(const nlohmann::json& value, const std::string& path
                             std::initializer_list<std::string_view> kinds);
 Status ExpectSchemaVersion(const nlohmann::json& value, const std::string& path);
 
-// The element of `known` that is at most two edits away from `word`; empty when there is none.
-std::string_view Nearest(std::string_view word, std::initializer_list<std::string_view> known);
-
 }  // namespace caisson::verify

@@ -181,15 +181,6 @@ bool IsPlainKey(std::string_view key) {
 
 }  // namespace
 
-std::string Quoted(std::string_view text) {
-  constexpr size_t kMaxShown = 80;
-  if (text.size() <= kMaxShown) return "\"" + EscapeForTerminal(text) + "\"";
-  // Cut between code points, lest half a character show up as an escape.
-  size_t cut = kMaxShown;
-  while (cut > 0 && (text[cut] & 0xC0) == 0x80) --cut;
-  return "\"" + EscapeForTerminal(text.substr(0, cut)) + "...\"";
-}
-
 std::string PathOfMember(std::string_view parent, std::string_view key) {
   std::string path(parent);
   if (!IsPlainKey(key)) return path + "[" + Quoted(key) + "]";

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace caisson::verify {
 
@@ -27,8 +28,5 @@ Result<nlohmann::json> ReadJson(std::string_view text, const JsonBounds& bounds)
 // ("checks", 1) -> "checks[1]". Keys are shortened and escaped: they may be hostile.
 std::string PathOfMember(std::string_view parent, std::string_view key);
 std::string PathOfElement(std::string_view parent, size_t index);
-
-// `text` in quotes, shortened and escaped, for messages.
-std::string Quoted(std::string_view text);
 
 }  // namespace caisson::verify

@@ -90,12 +90,11 @@ inline constexpr size_t kMaxChecks = 64;
 // The kernel gives argv and env together 2 MiB of a new program's stack (a quarter of RLIMIT_STACK) and fails exec with
 // E2BIG beyond; half of that leaves room for what the sandbox adds.
 inline constexpr size_t kMaxArgvEnvBytes = size_t{1} << 20;
-inline constexpr int64_t kMinMemoryBytes = int64_t{4} << 20;
-// Ceilings far above any use, so that sums and conversions to nanoseconds cannot overflow later.
-inline constexpr int64_t kMaxTimeoutMs = int64_t{366} * 24 * 3600 * 1000;
-inline constexpr int64_t kMaxLimitBytes = int64_t{1} << 50;
-inline constexpr int64_t kMaxProcesses = int64_t{1} << 22;  // the kernel's own PID_MAX_LIMIT
-inline constexpr int64_t kMaxCpus = 65'536;
+using policy::kMaxCpus;
+using policy::kMaxLimitBytes;
+using policy::kMaxProcesses;
+using policy::kMaxTimeoutMs;
+using policy::kMinMemoryBytes;
 inline constexpr int64_t kMaxAttempt = std::numeric_limits<int32_t>::max();
 inline constexpr int64_t kMaxPriority = 100;  // and as far below zero
 

@@ -1,53 +1,28 @@
-// The small languages inside requests and the other documents: names, paths, hosts, URLs, timestamps, base64. All rules
-// are lexical; nothing here looks at the machine, so a request that parses may still be refused by policy.
+// What requests and policy files spell alike is checked by policy/syntax.h; here are its names for this folder.
 #pragma once
 
-#include <cstddef>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "policy/syntax.h"
 
 namespace caisson::verify {
 
-// What is wrong with a text, as the rest of a sentence that begins with its path; nothing when it is right.
-using Fault = std::optional<std::string>;
-
-// ASCII letters, digits and `others`, from 1 to `max_bytes` bytes.
-bool IsWord(std::string_view text, std::string_view others, size_t max_bytes);
-bool IsEnvName(std::string_view text);    // [A-Za-z_][A-Za-z0-9_]*
-bool IsSha256Hex(std::string_view text);  // 64 hex digits, either case
-Fault FaultInIdempotencyKey(std::string_view key);
-
-std::string ToLowerAscii(std::string text);
-
-// What no path may be: empty, with a NUL, or longer than the kernel takes.
-Fault FaultInPath(std::string_view path);
-// A relative name of a source file that can mean only one file below /workspace.
-Fault FaultInFileName(std::string_view name);
-// Two of `names` that cannot both exist, one being a file and the other below it. The names are fault-free.
-struct NameClash {
-  std::string_view file;
-  std::string_view below;
-};
-std::optional<NameClash> FindFileUsedAsDirectory(std::vector<std::string_view> names);
-
-// Absolute, and lexically /workspace, /scratch, /tmp or below.
-Fault FaultInWorkingDirectory(std::string_view path);
-Fault FaultInMountTarget(std::string_view path);
-// An absolute path, as far as spelling goes.
-Fault FaultInHostPath(std::string_view path);
-Fault FaultInArtifactGlob(std::string_view glob);
-
-// "host", "host:port", "*.example.org" (one label), "**.example.org" (any number of labels).
-Fault FaultInAllowEntry(std::string_view entry);
-Fault FaultInCallbackUrl(std::string_view url);
-Fault FaultInTimestamp(std::string_view text);  // RFC 3339
-// RFC 3339 in the one form that the program itself writes: UTC, milliseconds, capital letters.
-Fault FaultInUtcTimestamp(std::string_view text);
-
-// RFC 4648 with padding, without blanks, and with zero bits where the last digit has bits to spare, so that one
-// sequence of bytes has one spelling.
-std::optional<std::string> DecodeBase64(std::string_view text);
+using policy::DecodeBase64;
+using policy::Fault;
+using policy::FaultInAllowEntry;
+using policy::FaultInArtifactGlob;
+using policy::FaultInCallbackUrl;
+using policy::FaultInFileName;
+using policy::FaultInHostPath;
+using policy::FaultInIdempotencyKey;
+using policy::FaultInMountTarget;
+using policy::FaultInPath;
+using policy::FaultInTimestamp;
+using policy::FaultInUtcTimestamp;
+using policy::FaultInWorkingDirectory;
+using policy::FindFileUsedAsDirectory;
+using policy::IsEnvName;
+using policy::IsSha256Hex;
+using policy::IsWord;
+using policy::NameClash;
+using policy::ToLowerAscii;
 
 }  // namespace caisson::verify

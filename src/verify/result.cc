@@ -171,6 +171,8 @@ json ToJson(const VerificationResult& result) {
       {"source_digest", NullIfEmpty(result.source_digest)},
       {"host", {{"kernel", KernelRelease()}, {"caisson_version", kVersion}}},
   };
+  if (!result.policy.is_null()) document["policy"] = result.policy;
+  if (!result.decision.is_null()) document["decision"] = result.decision;
   if (result.isolation) document["isolation"] = ToJson(*result.isolation);
   if (!result.message.empty()) document["message"] = ReplaceInvalidUtf8(result.message);
   if (!result.skipped_artifacts.empty()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +50,8 @@ struct VerificationResult {
   std::optional<runtime::IsolationReport> isolation;
   std::string policy_digest;
   std::string source_digest;
+  nlohmann::ordered_json policy;    // the effective one; null when nothing was admitted
+  nlohmann::ordered_json decision;  // null when nothing came to be judged
 };
 
 const char* StatusName(VerdictStatus status);

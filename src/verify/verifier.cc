@@ -97,6 +97,8 @@ VerificationResult Verify(const Request& request, Admitted admitted, runtime::Ru
   result.skipped_checks = std::move(admitted.skipped);
   result.source_digest = admitted.source_digest;
   result.policy_digest = admitted.policy_digest;
+  result.policy = DescribePolicy(admitted.plan);
+  result.decision = policy::ToJson(admitted.plan.decision);
   const std::vector<policy::PlannedCommand> commands = admitted.plan.commands;
   const policy::OnViolation on_violation = admitted.plan.profile.on_violation;
   const int64_t budget_ms = admitted.plan.limits.budget_ms;
@@ -109,7 +111,9 @@ VerificationResult Verify(const Request& request, Admitted admitted, runtime::Ru
     return result;
   }
   result.isolation = (*run)->isolation();
-  events.Write("sandbox_started", {{"isolation", ToJson(*result.isolation)}, {"policy_digest", result.policy_digest}});
+  events.Write(
+      "sandbox_started",
+      {{"isolation", ToJson(*result.isolation)}, {"policy", result.policy}, {"policy_digest", result.policy_digest}});
 
   size_t index = 0;
   for (; index < commands.size() && result.verdict.status == VerdictStatus::kPass; ++index) {

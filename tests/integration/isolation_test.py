@@ -223,20 +223,26 @@ class Inside:
         self.assertNotEqual(first["source_digest"], other["source_digest"])
         self.assertNotEqual(first["policy_digest"], other["policy_digest"])
 
-    def test_strict(self):
-        degraded = self.verify("print(1)")["isolation"]["degraded"]
-        result = self.verify(
-            "import os\nprint(sorted(n for n in os.listdir('/proc') if not n.isdigit()))", mode="strict"
-        )
-        if degraded:
+    def test_strict_refuses_a_shared_kernel(self):
+        result = self.verify("print(1)", mode="strict")
+        self.assertEqual((result["status"], result["failure_class"]), ("rejected", "PolicyRejected"))
+        self.assertIn("gvisor", result["message"])
+        self.assertEqual(result["decision"]["required_tier"], "gvisor")
+        self.assertEqual(self.caisson("run", "--mode", "strict", "--", "true").returncode, 125)
+
+    def test_walls_of_strict_on_the_native_tier(self):
+        profile = self.directory({"p.yaml": "version: 1\nname: strict-here\nextends: strict\ntier: native\n"}) / "p.yaml"
+        source = "import os\nprint(sorted(n for n in os.listdir('/proc') if not n.isdigit()))"
+        result = self.verify(source, flags=("--profile", profile))
+        if self.verify("print(1)")["isolation"]["degraded"]:  # no cgroup: balanced accepts that, strict does not
             self.assertEqual(
                 (result["status"], result["failure_class"], result["exit_code"]), ("error", "InfrastructureError", None)
             )
             self.assertIn("cgroup", result["message"])
-            self.assertEqual(self.caisson("run", "--mode", "strict", "--", "true").returncode, 125)
         else:
             self.assert_passes(result)
-            self.assertEqual((result["mode"], result["isolation"]["seccomp"]["profile"]), ("strict", "strict"))
+            self.assertEqual(result["isolation"]["seccomp"]["profile"], "strict")
+            self.assertIn("tier", " ".join(result["isolation"]["degraded"]))
             self.assertNotIn("meminfo", result["stdout"])
 
     def test_resource_limits(self):

@@ -37,6 +37,8 @@ Spec SmallSpec(const std::string& marker_directory) {
   mount.target = "/trace";
   mount.access = Access::kReadWrite;
   spec.mounts.push_back(std::move(mount));
+  spec.system_paths = {"/usr", "/bin", "/lib", "/lib64"};
+  spec.devices = {"null"};
   return spec;
 }
 

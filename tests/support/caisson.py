@@ -1,7 +1,7 @@
 """Helpers of the integration tests: start the program as root or as an ordinary user, and look at what it leaves.
 
 Nothing here knows how the program works inside. CAISSON_BIN names the program under test. CAISSON_MUST_RUN lists the
-kinds of tests that may not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash.
+kinds of tests that may not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape.
 """
 
 import atexit

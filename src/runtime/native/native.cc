@@ -1,8 +1,13 @@
 #include "runtime/native/native.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+#include "linux/syscall_names.h"
+#include "policy/losses.h"
 #include "sandbox/collector.h"
+#include "sandbox/mutation.h"
 #include "sandbox/sandbox.h"
 
 namespace caisson::runtime::native {
@@ -55,19 +60,51 @@ std::vector<std::string> Environment(const policy::Profile& profile, const polic
   return lines;
 }
 
+std::vector<int32_t> Numbers(const std::vector<std::string>& names) {
+  std::vector<int32_t> numbers;
+  for (const std::string& name : names) {
+    numbers.push_back(linux_sys::SyscallNumber(name));
+    CAISSON_CHECK(numbers.back() >= 0);  // the reader of profiles knows the same table
+  }
+  return numbers;
+}
+
+bool Lists(const std::vector<std::string>& list, std::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
 Result<sandbox::Spec> Lower(policy::RunPlan plan) {
+  const policy::Profile& profile = plan.profile;
+  // SECURITY: what the spec cannot spell is refused here; a profile never runs with a wall it did not get.
+  for (const policy::Loss& loss : policy::FindLosses(profile)) {
+    if (!loss.can_run) {
+      return Error::Denied("profile " + profile.name + ", " + loss.wall +
+                           ": the native runtime does not run without it (" + loss.what + ")");
+    }
+  }
   sandbox::Spec spec;
-  spec.seccomp = sandbox::FindSeccompProgram(plan.profile.seccomp.c_str());
+  spec.seccomp = sandbox::FindSeccompProgram(profile.seccomp.filter.c_str());
   if (spec.seccomp == nullptr)
-    return Error::Invalid("profile " + plan.profile.name + ": no seccomp filter named " + plan.profile.seccomp);
+    return Error::Invalid("profile " + profile.name + ": no seccomp filter named " + profile.seccomp.filter);
   // Only needed, and only there, for profiles that accept watched limits.
-  spec.seccomp_watched = sandbox::FindSeccompProgram((plan.profile.seccomp + "-watched").c_str());
+  spec.seccomp_watched = sandbox::FindSeccompProgram((profile.seccomp.filter + "-watched").c_str());
+  spec.allowed_calls = Numbers(profile.seccomp.allow);
+  spec.denied_calls = Numbers(profile.seccomp.deny);
+  spec.share_ipc = !profile.Has(policy::Namespace::kIpc);
+  spec.share_uts = !profile.Has(policy::Namespace::kUts);
+  spec.share_cgroup = !profile.Has(policy::Namespace::kCgroup);
+  spec.share_time = !profile.Has(policy::Namespace::kTime);
+  spec.system_paths = profile.system_paths;
+  spec.devices = profile.devices;
+  spec.writable_tmp = Lists(profile.writable_paths, "/tmp");
+  spec.writable_shm = Lists(profile.writable_paths, "/dev/shm");
+  spec.landlock = profile.landlock;
   spec.limits = {plan.limits.memory_bytes, plan.limits.processes,     plan.limits.cpu_millis,
                  plan.limits.output_bytes, plan.limits.scratch_bytes, plan.limits.scratch_inodes};
   spec.etc_paths = plan.profile.etc_paths;
-  spec.masked_files = plan.profile.masked_proc_files;
-  spec.masked_directories = plan.profile.masked_proc_directories;
-  spec.proc_pids_only = plan.profile.proc_pids_only;
+  spec.masked_files = plan.profile.proc.masked_files;
+  spec.masked_directories = plan.profile.proc.masked_directories;
+  spec.proc_pids_only = plan.profile.proc.pids_only;
   spec.allow_watched_limits = plan.profile.Allows("cgroup");
   spec.allow_no_landlock = plan.profile.Allows("landlock");
   spec.ignored_write_components = plan.profile.ignored_writes;
@@ -93,7 +130,8 @@ Result<sandbox::Spec> Lower(policy::RunPlan plan) {
 
 class NativeRun : public Run {
  public:
-  explicit NativeRun(std::unique_ptr<sandbox::Sandbox> sandbox) : sandbox_(std::move(sandbox)) {
+  NativeRun(std::unique_ptr<sandbox::Sandbox> sandbox, const std::vector<policy::Loss>& losses)
+      : sandbox_(std::move(sandbox)) {
     const sandbox::Isolation& applied = sandbox_->isolation();
     report_ = {"native",
                applied.namespaces,
@@ -103,6 +141,8 @@ class NativeRun : public Run {
                sandbox::DriverName(applied.cgroup_driver),
                int64_t{applied.host_uid},
                applied.degraded};
+    for (const policy::Loss& loss : losses)
+      report_.degraded.push_back(loss.wall + ": given up by the profile; " + loss.what);
   }
 
   const IsolationReport& isolation() const override { return report_; }
@@ -119,7 +159,7 @@ class NativeRun : public Run {
   }
 
   Collection Collect(const std::vector<std::string>& globs) override {
-    sandbox_->Kill();
+    if (!CAISSON_LEFT_OUT("kill_before_collecting")) sandbox_->Kill();
     const auto wanted = [&](const std::string& path) {
       for (const std::string& glob : globs) {
         if (sandbox::MatchesGlob(path, glob)) return true;
@@ -145,9 +185,10 @@ class NativeRun : public Run {
 class NativeRuntime : public Runtime {
  public:
   Result<std::unique_ptr<Run>> Start(policy::RunPlan plan) override {
+    const std::vector<policy::Loss> losses = policy::FindLosses(plan.profile);
     CAISSON_TRY(sandbox::Spec spec, Lower(std::move(plan)));
     CAISSON_TRY(std::unique_ptr<sandbox::Sandbox> sandbox, sandbox::Sandbox::Create(std::move(spec)));
-    return std::unique_ptr<Run>(std::make_unique<NativeRun>(std::move(sandbox)));
+    return std::unique_ptr<Run>(std::make_unique<NativeRun>(std::move(sandbox), losses));
   }
 };
 

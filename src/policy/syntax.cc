@@ -1,12 +1,12 @@
-#include "verify/request_syntax.h"
+#include "policy/syntax.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
-#include "verify/json_reader.h"
+#include "base/words.h"
 
-namespace caisson::verify {
+namespace caisson::policy {
 namespace {
 
 constexpr size_t kMaxPathBytes = 4096;
@@ -24,11 +24,6 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
-}
-
-bool IsAtOrBelow(std::string_view path, std::string_view directory) {
-  return path.substr(0, directory.size()) == directory &&
-         (path.size() == directory.size() || path[directory.size()] == '/');
 }
 
 bool HasComponent(std::string_view path, std::string_view component) {
@@ -146,6 +141,11 @@ int Base64Value(char c) {
 }
 
 }  // namespace
+
+bool IsAtOrBelow(std::string_view path, std::string_view directory) {
+  return path.substr(0, directory.size()) == directory &&
+         (path.size() == directory.size() || path[directory.size()] == '/');
+}
 
 std::string ToLowerAscii(std::string text) {
   for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -298,6 +298,24 @@ Fault FaultInUtcTimestamp(std::string_view text) {
   return "must be a time in UTC with milliseconds, such as " + std::string(kForm);
 }
 
+int64_t SecondsSinceEpoch(std::string_view timestamp) {
+  const int64_t year = TwoDigits(timestamp, 0) * 100 + TwoDigits(timestamp, 2);
+  const int64_t month = TwoDigits(timestamp, 5), day = TwoDigits(timestamp, 8);
+  // Days since 1970, counting years from March so that a leap day ends one.
+  const int64_t y = month <= 2 ? year - 1 : year;
+  const int64_t era = (y >= 0 ? y : y - 399) / 400, year_of_era = y - era * 400;
+  const int64_t day_of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+  const int64_t days = era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
+  int64_t seconds =
+      days * 86400 + TwoDigits(timestamp, 11) * 3600 + TwoDigits(timestamp, 14) * 60 + TwoDigits(timestamp, 17);
+  const size_t sign = timestamp.find_first_of("+-", 19);
+  if (sign != std::string_view::npos) {
+    const int64_t offset = TwoDigits(timestamp, sign + 1) * 3600 + TwoDigits(timestamp, sign + 4) * 60;
+    seconds += timestamp[sign] == '+' ? -offset : offset;
+  }
+  return seconds;
+}
+
 std::optional<std::string> DecodeBase64(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   const size_t padding = text.empty() ? 0 : text.substr(text.size() - 2) == "==" ? 2 : text.back() == '=' ? 1 : 0;
@@ -320,4 +338,4 @@ std::optional<std::string> DecodeBase64(std::string_view text) {
   return bytes;
 }
 
-}  // namespace caisson::verify
+}  // namespace caisson::policy

@@ -1,0 +1,24 @@
+// What a profile gives up, measured against the built-in one it descends from: each wall that is gone or lower, and
+// what it kept out. `caisson policy check` prints it, and every result of a run under the profile carries it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policy/profile.h"
+
+namespace caisson::policy {
+
+struct Loss {
+  std::string wall;  // the key and, in lists, the item: "namespaces.ipc", "seccomp.allow.ptrace"
+  std::string what;  // what is no longer kept out
+  // False: the native tier cannot run without this wall and refuses the profile.
+  bool can_run = true;
+};
+
+std::vector<Loss> FindLosses(const Profile& profile, const Profile& base);
+
+// The same against the profile's own root.
+std::vector<Loss> FindLosses(const Profile& profile);
+
+}  // namespace caisson::policy

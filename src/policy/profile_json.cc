@@ -1,0 +1,134 @@
+#include "policy/profile_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace caisson::policy {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+// Scalars as JSON spells them are YAML too; a list of scalars fits on a line.
+void WriteYaml(const ordered_json& value, int indent, std::string& out) {
+  for (const auto& [key, member] : value.items()) {
+    out.append(static_cast<size_t>(indent), ' ').append(key).append(":");
+    const bool nested_list = member.is_array() && !member.empty() && member.front().is_object();
+    if (member.is_object() && !member.empty()) {
+      out += "\n";
+      WriteYaml(member, indent + 2, out);
+    } else if (nested_list) {
+      out += "\n";
+      for (const ordered_json& item : member)
+        out.append(static_cast<size_t>(indent) + 2, ' ').append("- " + item.dump() + "\n");
+    } else {
+      out += " " + member.dump() + "\n";
+    }
+  }
+}
+
+void CompareAt(const std::string& path, const ordered_json* left, const ordered_json* right,
+               std::vector<Difference>& differences) {
+  if (left != nullptr && right != nullptr && *left == *right) return;
+  const bool objects = (left == nullptr || left->is_object()) && (right == nullptr || right->is_object());
+  if (!objects) {
+    differences.push_back(
+        {path, left == nullptr ? "(absent)" : left->dump(), right == nullptr ? "(absent)" : right->dump()});
+    return;
+  }
+  const auto member = [](const ordered_json* object, const std::string& key) -> const ordered_json* {
+    if (object == nullptr) return nullptr;
+    const auto found = object->find(key);
+    return found == object->end() ? nullptr : &*found;
+  };
+  for (const ordered_json* side : {left, right}) {
+    if (side == nullptr) continue;
+    for (const auto& item : side->items()) {
+      if (side == right && member(left, item.key()) != nullptr) continue;  // seen from the left
+      CompareAt(path.empty() ? item.key() : path + "." + item.key(), member(left, item.key()),
+                member(right, item.key()), differences);
+    }
+  }
+}
+
+}  // namespace
+
+ordered_json ToJson(const Limits& limits) {
+  ordered_json document;
+  for (const LimitField& field : kLimitFields) {
+    const int64_t value = limits.*field.value;
+    if (field.unit == LimitUnit::kMilliCpus)
+      document[field.name] = static_cast<double>(value) / 1000;
+    else
+      document[field.name] = value;
+  }
+  return document;
+}
+
+ordered_json ToJson(const Profile& profile) {
+  ordered_json namespaces = ordered_json::array();
+  for (size_t i = 0; i < kNamespaceNames.size(); ++i) {
+    if (profile.Has(static_cast<Namespace>(i))) namespaces.push_back(kNamespaceNames[i]);
+  }
+  ordered_json mounts = ordered_json::array();
+  for (const ProfileMount& mount : profile.mounts) {
+    mounts.push_back({{"source", mount.source},
+                      {"target", mount.target},
+                      {"access", kAccessNames[static_cast<size_t>(mount.access)]}});
+  }
+  ordered_json environment = ordered_json::object();
+  for (const auto& [name, value] : profile.environment) environment[name] = value;
+  ordered_json document = {
+      {"version", 1},
+      {"name", profile.name},
+      {"extends", profile.built_in},
+      {"description", profile.description},
+      {"tier", kTierNames[static_cast<size_t>(profile.tier)]},
+      {"namespaces", std::move(namespaces)},
+      {"system_paths", profile.system_paths},
+      {"etc_paths", profile.etc_paths},
+      {"devices", profile.devices},
+      {"proc",
+       {{"subset", profile.proc.pids_only ? "pids" : "all"},
+        {"masked_files", profile.proc.masked_files},
+        {"masked_directories", profile.proc.masked_directories}}},
+      {"mounts", std::move(mounts)},
+      {"workspace", kAccessNames[static_cast<size_t>(profile.workspace)]},
+      {"writable_paths", profile.writable_paths},
+      {"seccomp",
+       {{"filter", profile.seccomp.filter}, {"allow", profile.seccomp.allow}, {"deny", profile.seccomp.deny}}},
+      {"landlock", profile.landlock},
+      {"capabilities", profile.capabilities},
+      {"no_new_privileges", profile.no_new_privileges},
+      {"limits", ToJson(profile.limits)},
+      {"network",
+       {{"mode", kNetworkModeNames[static_cast<size_t>(profile.network.mode)]}, {"allow", profile.network.allow}}},
+      {"environment", std::move(environment)},
+      {"ignored_writes", profile.ignored_writes},
+      {"on_violation", profile.on_violation == OnViolation::kFail ? "fail" : "report"},
+      {"allow_degraded", profile.allow_degraded},
+  };
+  if (profile.name == profile.built_in) document.erase("extends");
+  if (profile.project) {
+    ordered_json allowed = ordered_json::array();
+    for (const AllowedPath& path : profile.project->allowed_paths)
+      allowed.push_back({{"path", path.path}, {"access", kAccessNames[static_cast<size_t>(path.access)]}});
+    document["project"] = {{"root_path", profile.project->root_path},
+                           {"allowed_paths", std::move(allowed)},
+                           {"denied_paths", profile.project->denied_paths}};
+  }
+  return document;
+}
+
+std::string ToYaml(const Profile& profile) {
+  std::string text;
+  WriteYaml(ToJson(profile), 0, text);
+  return text;
+}
+
+std::vector<Difference> Compare(const ordered_json& left, const ordered_json& right) {
+  std::vector<Difference> differences;
+  CompareAt("", &left, &right, differences);
+  return differences;
+}
+
+}  // namespace caisson::policy

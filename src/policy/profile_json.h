@@ -1,0 +1,27 @@
+// A profile as a document: the same keys in the same order as in its file, with every value spelled one way. What is
+// hashed, shown, compared and rendered is this form.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "policy/profile.h"
+
+namespace caisson::policy {
+
+nlohmann::ordered_json ToJson(const Profile& profile);
+nlohmann::ordered_json ToJson(const Limits& limits);
+
+// YAML that reads back as the same profile, given the same parent or any other.
+std::string ToYaml(const Profile& profile);
+
+// One place where two documents differ; a side that lacks it is "(absent)".
+struct Difference {
+  std::string path;
+  std::string left;
+  std::string right;
+};
+std::vector<Difference> Compare(const nlohmann::ordered_json& left, const nlohmann::ordered_json& right);
+
+}  // namespace caisson::policy

@@ -1,0 +1,389 @@
+#include "policy/profile_reader.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "base/words.h"
+#include "linux/syscall_names.h"
+#include "policy/yaml_fields.h"
+
+namespace caisson::policy {
+
+namespace {
+
+constexpr size_t kMaxVariables = 512;
+constexpr size_t kMaxVariableBytes = 32768;
+constexpr const char* kFilters[] = {"balanced", "strict", "none"};
+constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom"};
+constexpr const char* kWritable[] = {"/scratch", "/tmp", "/dev/shm"};
+constexpr const char* kDegradable[] = {"cgroup", "landlock"};
+constexpr const char* kCapabilities[] = {"CAP_AUDIT_CONTROL",   "CAP_AUDIT_READ",   "CAP_AUDIT_WRITE",
+                                         "CAP_BLOCK_SUSPEND",   "CAP_BPF",          "CAP_CHECKPOINT_RESTORE",
+                                         "CAP_CHOWN",           "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
+                                         "CAP_FOWNER",          "CAP_FSETID",       "CAP_IPC_LOCK",
+                                         "CAP_IPC_OWNER",       "CAP_KILL",         "CAP_LEASE",
+                                         "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN",    "CAP_MAC_OVERRIDE",
+                                         "CAP_MKNOD",           "CAP_NET_ADMIN",    "CAP_NET_BIND_SERVICE",
+                                         "CAP_NET_BROADCAST",   "CAP_NET_RAW",      "CAP_PERFMON",
+                                         "CAP_SETFCAP",         "CAP_SETGID",       "CAP_SETPCAP",
+                                         "CAP_SETUID",          "CAP_SYSLOG",       "CAP_SYS_ADMIN",
+                                         "CAP_SYS_BOOT",        "CAP_SYS_CHROOT",   "CAP_SYS_MODULE",
+                                         "CAP_SYS_NICE",        "CAP_SYS_PACCT",    "CAP_SYS_PTRACE",
+                                         "CAP_SYS_RAWIO",       "CAP_SYS_RESOURCE", "CAP_SYS_TIME",
+                                         "CAP_SYS_TTY_CONFIG",  "CAP_WAKE_ALARM"};
+
+bool Contains(const std::vector<std::string>& list, std::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+Fault FaultInName(const std::string& name) {
+  if (IsWord(name, "._-", 64) && name[0] != '.' && name[0] != '-') return std::nullopt;
+  return "is not a name: 1 to 64 letters, digits, dots, underscores and hyphens, the first a letter or digit";
+}
+
+Fault FaultInSystemPath(const std::string& path) {
+  if (Fault fault = FaultInHostPath(path)) return fault;
+  if (Fault fault = FaultInFileName(path.substr(1))) return fault;
+  for (const char* own : {"/etc", "/proc", "/sys", "/dev", "/run", "/scratch", "/tmp", "/workspace", "/var"}) {
+    if (IsAtOrBelow(path, own)) return "lies in " + std::string(own) + ", which is made for each sandbox";
+  }
+  return std::nullopt;
+}
+
+Fault FaultInEtcPath(const std::string& path) {
+  if (Fault fault = FaultInHostPath(path)) return fault;
+  if (!IsAtOrBelow(path, "/etc/") && path.compare(0, 5, "/etc/") != 0) return "is not below /etc";
+  if (Fault fault = FaultInFileName(path.substr(1))) return fault;
+  for (const char* own : {"passwd", "group", "nsswitch.conf", "resolv.conf", "hosts", "hostname"}) {
+    if (IsAtOrBelow(path, std::string("/etc/") + own)) return "is made for each sandbox";
+  }
+  for (const char* secret : {"shadow", "gshadow", "ssh", "ssl/private", "sudoers", "sudoers.d", "krb5.keytab"}) {
+    if (IsAtOrBelow(path, std::string("/etc/") + secret)) return "holds secrets of the host";
+  }
+  return std::nullopt;
+}
+
+Fault FaultInProcPath(const std::string& path) {
+  if (Fault fault = FaultInFileName(path)) return fault;
+  if (path.size() > 200) return "is longer than 200 bytes";
+  return std::nullopt;
+}
+
+Fault FaultInWriteComponent(const std::string& word) {
+  if (Fault fault = FaultInFileName(word)) return fault;
+  if (word.find('/') != std::string::npos) return "must be one component of a path";
+  return std::nullopt;
+}
+
+Fault FaultInOwnPath(const std::string& path) { return FaultInPath(path); }
+
+// Reads one document on top of what `profile_` already says.
+class ProfileReader {
+ public:
+  ProfileReader(const std::string& file, Profile& profile) : fields_(file), profile_(profile) {}
+
+  Status Read(const YamlNode& document) {
+    const auto list = [this](std::vector<std::string>& to, Fault (*check)(const std::string&)) {
+      return [this, &to, check](const YamlNode& node) { return fields_.Texts(node, to, check); };
+    };
+    const auto choices = [this](std::vector<std::string>& to, std::span<const char* const> known) {
+      return [this, &to, known](const YamlNode& node) { return fields_.Choices(node, to, known); };
+    };
+    const auto method = [this](Status (ProfileReader::*read)(const YamlNode&)) {
+      return [this, read](const YamlNode& node) { return (this->*read)(node); };
+    };
+    static constexpr const char* kOnViolation[] = {"fail", "report"};
+    static constexpr const char* kWorkspace[] = {"ro", "cow"};
+    const YamlKey keys[] = {
+        {"version", [this](const YamlNode& node) { return fields_.Version(node); }},
+        {"kind", [](const YamlNode&) { return Status(); }},  // judged by ReadProfileHead, as are the next two
+        {"name", [](const YamlNode&) { return Status(); }},
+        {"extends", [](const YamlNode&) { return Status(); }},
+        {"description",
+         [this](const YamlNode& node) {
+           return fields_.Checked(node, profile_.description, [](const std::string& text) -> Fault {
+             return text.size() > 200 ? Fault("is longer than 200 bytes") : std::nullopt;
+           });
+         }},
+        {"tier", [this](const YamlNode& node) { return fields_.Choose(node, kTierNames, profile_.tier); }},
+        {"namespaces", method(&ProfileReader::Namespaces)},
+        {"system_paths", list(profile_.system_paths, FaultInSystemPath)},
+        {"etc_paths", list(profile_.etc_paths, FaultInEtcPath)},
+        {"devices", method(&ProfileReader::Devices)},
+        {"proc", method(&ProfileReader::Proc)},
+        {"mounts", method(&ProfileReader::Mounts)},
+        {"workspace", [this](const YamlNode& node) { return fields_.Choose(node, kWorkspace, profile_.workspace); }},
+        {"writable_paths", method(&ProfileReader::WritablePaths)},
+        {"seccomp", method(&ProfileReader::Seccomp)},
+        {"landlock", [this](const YamlNode& node) { return fields_.Truth(node, profile_.landlock); }},
+        {"capabilities", choices(profile_.capabilities, kCapabilities)},
+        {"no_new_privileges", [this](const YamlNode& node) { return fields_.Truth(node, profile_.no_new_privileges); }},
+        {"limits", method(&ProfileReader::Limits)},
+        {"network", method(&ProfileReader::Network)},
+        {"environment", method(&ProfileReader::Environment)},
+        {"ignored_writes", list(profile_.ignored_writes, FaultInWriteComponent)},
+        {"on_violation",
+         [this](const YamlNode& node) { return fields_.Choose(node, kOnViolation, profile_.on_violation); }},
+        {"allow_degraded", choices(profile_.allow_degraded, kDegradable)},
+        {"project", method(&ProfileReader::Project)},
+    };
+    CAISSON_TRY_VOID(fields_.Map(document, keys));
+    return CheckMountTargets(document);
+  }
+
+ private:
+  Status Namespaces(const YamlNode& node) {
+    std::vector<std::string> names;
+    CAISSON_TRY_VOID(fields_.Choices(node, names, kNamespaceNames));
+    profile_.namespaces = 0;
+    for (size_t i = 0; i < kNamespaceNames.size(); ++i) {
+      if (Contains(names, kNamespaceNames[i]))
+        profile_.namespaces = static_cast<uint8_t>(profile_.namespaces | 1U << i);
+    }
+    return {};
+  }
+
+  Status Devices(const YamlNode& node) {
+    CAISSON_TRY_VOID(fields_.Choices(node, profile_.devices, kDevices));
+    if (Contains(profile_.devices, "null")) return {};
+    return fields_.At(node, "\"null\" is missing: an empty standard input is made of it");
+  }
+
+  Status Proc(const YamlNode& node) {
+    static constexpr const char* kSubsets[] = {"all", "pids"};
+    const YamlKey keys[] = {
+        {"subset", [this](const YamlNode& value) { return fields_.Choose(value, kSubsets, profile_.proc.pids_only); }},
+        {"masked_files",
+         [this](const YamlNode& value) { return fields_.Texts(value, profile_.proc.masked_files, FaultInProcPath); }},
+        {"masked_directories",
+         [this](const YamlNode& value) {
+           return fields_.Texts(value, profile_.proc.masked_directories, FaultInProcPath);
+         }},
+    };
+    return fields_.Map(node, keys);
+  }
+
+  Status Mounts(const YamlNode& node) {
+    profile_.mounts.clear();
+    return fields_.Items(node, [this](const YamlNode& item) -> Status {
+      ProfileMount mount;
+      const YamlKey keys[] = {
+          {"source",
+           [&](const YamlNode& value) {
+             return fields_.Checked(value, mount.source, [](const std::string& path) { return FaultInHostPath(path); });
+           }},
+          {"target",
+           [&](const YamlNode& value) {
+             return fields_.Checked(value, mount.target,
+                                    [](const std::string& path) { return FaultInMountTarget(path); });
+           }},
+          {"access", [&](const YamlNode& value) { return fields_.Choose(value, kAccessNames, mount.access); }},
+      };
+      CAISSON_TRY_VOID(fields_.Map(item, keys));
+      if (mount.source.empty() || mount.target.empty()) return fields_.At(item, "a mount needs a source and a target");
+      for (const ProfileMount& other : profile_.mounts) {
+        if (IsAtOrBelow(mount.target, other.target) || IsAtOrBelow(other.target, mount.target)) {
+          return fields_.At(item, "the targets " + Quoted(mount.target) + " and " + Quoted(other.target) +
+                                      " contradict: one would cover the other");
+        }
+      }
+      profile_.mounts.push_back(std::move(mount));
+      return {};
+    });
+  }
+
+  Status WritablePaths(const YamlNode& node) {
+    CAISSON_TRY_VOID(fields_.Choices(node, profile_.writable_paths, kWritable));
+    if (Contains(profile_.writable_paths, "/scratch")) return {};
+    return fields_.At(node, "/scratch is missing: every sandbox has one; limit it with scratch_bytes");
+  }
+
+  Status Seccomp(const YamlNode& node) {
+    size_t filter = 0;
+    const YamlKey keys[] = {
+        {"filter",
+         [&](const YamlNode& value) -> Status {
+           CAISSON_TRY_VOID(fields_.Choose(value, kFilters, filter));
+           profile_.seccomp.filter = kFilters[filter];
+           return {};
+         }},
+        {"allow", [this](const YamlNode& value) { return SystemCalls(value, profile_.seccomp.allow); }},
+        {"deny", [this](const YamlNode& value) { return SystemCalls(value, profile_.seccomp.deny); }},
+    };
+    CAISSON_TRY_VOID(fields_.Map(node, keys));
+    for (const std::string& name : profile_.seccomp.allow) {
+      if (Contains(profile_.seccomp.deny, name)) return fields_.At(node, Quoted(name) + " is both allowed and denied");
+    }
+    return {};
+  }
+
+  Status SystemCalls(const YamlNode& node, std::vector<std::string>& names) const {
+    return fields_.Texts(node, names, [](const std::string& name) { return FaultInSyscallName(name); });
+  }
+
+  Status Limits(const YamlNode& node) {
+    std::vector<YamlKey> keys;
+    for (const LimitField& field : kLimitFields) {
+      keys.push_back({field.name, [this, &field](const YamlNode& value) -> Status {
+                        CAISSON_TRY(const std::string text, fields_.Text(value));
+                        Result<int64_t> limit = ReadLimit(field, text);
+                        if (!limit) return fields_.At(value, limit.error().message);
+                        profile_.limits.*field.value = *limit;
+                        return {};
+                      }});
+    }
+    return fields_.Map(node, keys);
+  }
+
+  Status Network(const YamlNode& node) {
+    const YamlKey keys[] = {
+        {"mode",
+         [this](const YamlNode& value) { return fields_.Choose(value, kNetworkModeNames, profile_.network.mode); }},
+        {"allow",
+         [this](const YamlNode& value) {
+           return fields_.Texts(value, profile_.network.allow,
+                                [](const std::string& entry) { return FaultInAllowEntry(entry); });
+         }},
+    };
+    CAISSON_TRY_VOID(fields_.Map(node, keys));
+    if (profile_.network.mode == NetworkMode::kNone && !profile_.network.allow.empty())
+      return fields_.At(node, "hosts are allowed but the mode is none");
+    return {};
+  }
+
+  Status Environment(const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::kMap) return fields_.At(node, "expected names and values");
+    if (node.fields.size() > kMaxVariables) return fields_.At(node, "too many variables");
+    auto& variables = profile_.environment;
+    for (const auto& field : node.fields) {
+      const std::string& name = field.first.text;
+      if (!IsEnvName(name)) return fields_.At(field.first, Quoted(name) + " cannot be a variable's name");
+      const auto known = std::find_if(variables.begin(), variables.end(),
+                                      [&](const auto& variable) { return variable.first == name; });
+      if (field.second.IsNull()) {  // null takes a variable of the parent away
+        if (known != variables.end()) variables.erase(known);
+        continue;
+      }
+      CAISSON_TRY(std::string value, fields_.Text(field.second));
+      if (value.size() > kMaxVariableBytes) return fields_.At(field.second, "longer than 32 KiB");
+      if (known != variables.end()) {
+        known->second = std::move(value);
+      } else {
+        variables.emplace_back(name, std::move(value));
+      }
+    }
+    return {};
+  }
+
+  Status Project(const YamlNode& node) {
+    ProjectPaths project;
+    const YamlKey keys[] = {
+        {"root_path",
+         [&](const YamlNode& value) {
+           return fields_.Checked(value, project.root_path,
+                                  [](const std::string& path) { return FaultInHostPath(path); });
+         }},
+        {"allowed_paths",
+         [&](const YamlNode& value) {
+           return fields_.Items(value, [&](const YamlNode& item) -> Status {
+             AllowedPath allowed;
+             const YamlKey allowed_keys[] = {
+                 {"path", [&](const YamlNode& path) { return fields_.Checked(path, allowed.path, FaultInOwnPath); }},
+                 {"access", [&](const YamlNode& word) { return fields_.Choose(word, kAccessNames, allowed.access); }},
+             };
+             CAISSON_TRY_VOID(fields_.Map(item, allowed_keys));
+             if (allowed.path.empty()) return fields_.At(item, "an allowed path needs its path");
+             project.allowed_paths.push_back(std::move(allowed));
+             return {};
+           });
+         }},
+        {"denied_paths",
+         [&](const YamlNode& value) { return fields_.Texts(value, project.denied_paths, FaultInOwnPath); }},
+    };
+    CAISSON_TRY_VOID(fields_.Map(node, keys));
+    if (project.root_path.empty()) return fields_.At(node, "a project needs its root_path");
+    profile_.project = std::move(project);
+    return {};
+  }
+
+  // Across keys, so only when all are read.
+  Status CheckMountTargets(const YamlNode& document) const {
+    const YamlNode* at = document.Find("mounts");
+    for (const ProfileMount& mount : profile_.mounts) {
+      for (const std::string& path : profile_.system_paths) {
+        if (IsAtOrBelow(mount.target, path) || IsAtOrBelow(path, mount.target)) {
+          return fields_.At(at != nullptr ? *at : document,
+                            "the target " + Quoted(mount.target) + " contradicts the system path " + Quoted(path));
+        }
+      }
+    }
+    return {};
+  }
+
+  YamlFields fields_;
+  Profile& profile_;
+};
+
+}  // namespace
+
+Fault FaultInSyscallName(const std::string& name) {
+  if (linux_sys::SyscallNumber(name) >= 0) return std::nullopt;
+  std::vector<std::string_view> known;
+  for (int32_t number = 0; number < linux_sys::kSyscallNumberEnd; ++number) {
+    if (const char* candidate = linux_sys::SyscallName(number)) known.emplace_back(candidate);
+  }
+  const std::string_view meant = Nearest(name, known);
+  return "is no system call of this architecture" + (meant.empty() ? "" : "; did you mean " + Quoted(meant) + "?");
+}
+
+Result<int64_t> ReadLimit(const LimitField& field, std::string_view text) {
+  Result<int64_t> value = Error::Invalid("");
+  const bool plain = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  switch (field.unit) {
+    case LimitUnit::kMilliseconds:
+      value = plain ? ParseCount(text) : ParseDuration(text);  // a bare number is in the unit of the limit's name
+      break;
+    case LimitUnit::kMilliCpus:
+      value = ParseCpus(text);
+      break;
+    case LimitUnit::kBytes:
+      value = ParseSize(text);
+      break;
+    case LimitUnit::kCount:
+      value = ParseCount(text);
+      break;
+  }
+  if (!value) return std::move(value).error().In(field.name);
+  if (*value < field.least || *value > field.most) {
+    return Error::Invalid(std::string(field.name) + ": " + Quoted(text) + " is out of range; least " +
+                          std::to_string(field.least) + ", most " + std::to_string(field.most));
+  }
+  return value;
+}
+
+Result<ProfileHead> ReadProfileHead(const YamlNode& document, const std::string& file) {
+  const YamlFields fields(file);
+  if (document.kind != YamlNode::Kind::kMap) return fields.At(document, "a profile is a map of keys and values");
+  ProfileHead head;
+  static constexpr const char* kKinds[] = {"profile"};
+  for (const char* required : {"version", "name"}) {
+    if (document.Find(required) == nullptr) return fields.At(document, std::string(required) + " is missing");
+  }
+  if (const YamlNode* kind = document.Find("kind")) CAISSON_TRY_VOID(fields.Choice(*kind, kKinds));
+  CAISSON_TRY_VOID(fields.Checked(*document.Find("name"), head.name, FaultInName));
+  if (const YamlNode* extends = document.Find("extends")) {
+    CAISSON_TRY_VOID(fields.Checked(*extends, head.extends, FaultInName));
+    head.extends_at = *extends;
+  }
+  return head;
+}
+
+Result<Profile> ReadProfile(const YamlNode& document, const std::string& file, const Profile& parent) {
+  CAISSON_TRY(const ProfileHead head, ReadProfileHead(document, file));
+  Profile profile = parent;
+  profile.name = head.name;
+  CAISSON_TRY_VOID(ProfileReader(file, profile).Read(document));
+  return profile;
+}
+
+}  // namespace caisson::policy

@@ -1,0 +1,38 @@
+// Finds profiles by name: the built-in ones, and an operator's own in one directory.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/profile.h"
+
+namespace caisson::policy {
+
+inline constexpr char kProfileDirectory[] = "/etc/caisson/profiles";
+
+class ProfileStore {
+ public:
+  explicit ProfileStore(std::string directory = kProfileDirectory) : directory_(std::move(directory)) {}
+
+  // A built-in profile or NAME.yaml of the directory. A name is not a path: this is what requests may use.
+  Result<Profile> Find(const std::string& name) const;
+
+  // The same, or a file when the text has a slash or ends in .yaml: this is what an operator may use. What the file
+  // extends is looked for among the built-in profiles, beside the file, and in the directory.
+  Result<Profile> FindOrLoad(const std::string& name_or_file) const;
+
+  // Names of the built-in ones and of the files in the directory, in order. The files may still be faulty.
+  std::vector<std::string> Names() const;
+
+ private:
+  Result<Profile> Load(const std::string& path, std::vector<std::string>& chain) const;
+
+  std::string directory_;
+};
+
+// The whole of a regular file of at most kMaxYamlBytes.
+Result<std::string> ReadPolicyFile(const std::string& path);
+
+}  // namespace caisson::policy

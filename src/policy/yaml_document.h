@@ -1,0 +1,37 @@
+// YAML as policy files may use it: one document of maps, lists and scalars, each with its place in the text. Anchors,
+// aliases, tags, duplicate keys, tabs in front of a key and deep nesting are refused: none of them is needed to say
+// what a sandbox is, and each has been used to make a reader see something other than what a person sees.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace caisson::policy {
+
+struct YamlNode {
+  enum class Kind { kScalar, kList, kMap };
+  Kind kind = Kind::kScalar;
+  int line = 1, column = 1;
+  bool quoted = false;  // scalars: in quotes, so never null, a number or a truth value
+  std::string text;     // scalars
+  std::vector<YamlNode> items;
+  std::vector<std::pair<YamlNode, YamlNode>> fields;  // in the order of the text
+
+  const YamlNode* Find(std::string_view key) const;
+  bool IsNull() const { return kind == Kind::kScalar && !quoted && (text.empty() || text == "null" || text == "~"); }
+};
+
+inline constexpr size_t kMaxYamlBytes = size_t{256} << 10;
+
+// `name` stands in front of every message: "name:line:column: what is wrong".
+Result<YamlNode> ReadYaml(std::string_view text, const std::string& name);
+
+// kInvalid at the place of `node`.
+Error FaultAt(const std::string& name, const YamlNode& node, const std::string& what);
+
+}  // namespace caisson::policy

@@ -1,0 +1,115 @@
+// Host: how the harness starts sandboxes and controls. A black box: it runs the caisson program and reads what that
+// writes. Runs: host.
+//
+// A judge of a row gets one. Two sandboxes at once:
+//
+//   Sandbox a = host.Start({.command = host.ProbeCommand("D03/make")});
+//   std::string line;
+//   if (!a.process.ReadLine(&line, kPatienceMs)) return Broken("...");
+//   const Outcome b = host.Run({.command = host.ProbeCommand("D03/find")});
+//   const Outcome ended = host.Finish(std::move(a));
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "escape/process.h"
+#include "escape/row.h"
+
+namespace caisson::escape {
+
+class Canaries;
+
+constexpr int kPatienceMs = 20'000;  // longer than anything here takes on a busy machine
+constexpr uid_t kOrdinaryId = 65534;
+
+// What a sandbox is asked for, in the words of `caisson run`.
+struct SandboxRequest {
+  std::vector<std::string> command = {};                      // see Host::ProbeCommand
+  std::vector<std::string> flags = {};                        // after the defaults, so that they win
+  std::vector<std::pair<std::string, std::string>> env = {};  // of the workload
+  bool with_probe = true;                                     // show caisson-selftest as /workspace/caisson-selftest
+  int standard_input = -1;                                    // a descriptor; -1: /dev/null
+  bool open_input = false;                                    // instead, a pipe: Sandbox::process.Write and CloseInput
+};
+
+struct ReportedViolation {
+  std::string violation_class, reason, confidence;
+  std::map<std::string, std::string> evidence;  // numbers as text
+};
+
+// What Caisson reported: the parts of the result document that rows look at, and its text for the rest.
+struct ResultDocument {
+  std::string status, failure_class, message;
+  int exit_code = -1;
+  int signal = 0;  // of the last check
+  bool left_processes = false;
+  std::string stdout_text, stderr_text;
+  std::vector<ReportedViolation> violations;
+  std::string cgroup_driver;
+  long host_uid = -1;
+  std::string text;
+
+  const ReportedViolation* Find(const std::string& violation_class, const std::string& reason) const;
+};
+std::optional<ResultDocument> ParseResult(const std::string& text);
+
+// A sandbox that ended, or a control.
+struct Outcome {
+  Finished process;
+  std::optional<ResultDocument> result;  // absent for controls, and when Caisson wrote none
+  // What the probe said; absent when it did not get to say it.
+  std::optional<Observation> Saw(const std::string& attempt_id) const;
+};
+
+struct Sandbox {
+  Process process;
+  std::string result_file;
+};
+
+class Host {
+ public:
+  // `caisson` is the program under test. Makes a directory of its own, which goes with the object.
+  explicit Host(std::string caisson);
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  ~Host();
+
+  const std::string& caisson() const { return caisson_; }
+  const std::string& selftest() const { return selftest_; }  // a copy of this program that everybody may run
+  // A new empty directory of the caller's that only this harness uses.
+  std::string MakeDirectory();
+  std::string WriteFile(const std::string& name, const std::string& text);  // in a new directory; its path
+
+  // The command that makes the attempt: inside, or bare.
+  std::vector<std::string> ProbeCommand(const std::string& attempt_id) const;
+  std::vector<std::string> ControlCommand(const std::string& attempt_id) const;
+
+  Sandbox Start(const SandboxRequest& request);
+  Outcome Finish(Sandbox sandbox, int timeout_ms = kPatienceMs);
+  Outcome Run(const SandboxRequest& request, int timeout_ms = kPatienceMs);
+  // caisson verify --json with this request document.
+  Outcome Verify(const std::string& request, const std::vector<std::string>& flags = {}, int timeout_ms = kPatienceMs);
+  // The attempt with nothing in its way, at its place.
+  Outcome RunControl(const std::string& attempt_id, const Control& control = {});
+
+  // Everything that descends from `pid`, as the host numbers it.
+  static std::vector<pid_t> Descendants(pid_t pid);
+
+  void UseCanaries(const Canaries* canaries) { canaries_ = canaries; }
+  const Canaries* canaries() const { return canaries_; }
+  const std::string& directory() const { return directory_; }
+
+ private:
+  std::vector<std::string> CommandFor(const std::string& attempt_id, const std::string& program) const;
+
+  std::string caisson_, directory_, probe_directory_, selftest_;
+  const Canaries* canaries_ = nullptr;
+  int counter_ = 0;
+};
+
+}  // namespace caisson::escape
