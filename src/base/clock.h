@@ -1,9 +1,10 @@
-// The one clock verdicts are made with: monotonic, never set back by anybody.
+// Two clocks. Verdicts are made with the monotonic one, which nobody can set back; the other is for people and logs.
 #pragma once
 
 #include <time.h>
 
 #include <cstdint>
+#include <string>
 
 namespace caisson {
 
@@ -12,5 +13,8 @@ inline int64_t MonotonicNanos() {
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
+
+// "2030-01-31T12:00:00.000Z": of one length, so that timestamps sort as text.
+std::string UtcNow();
 
 }  // namespace caisson

@@ -20,6 +20,7 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
   caisson policy COMMAND       read, check, explain, compare and render the isolation spec
   caisson doctor               what this machine can enforce, and how to fix what it cannot
   caisson selftest             attack the sandbox from inside, and check from outside that it held
+  caisson audit verify FILE    is the audit log as it was written
 
 Each command explains itself: caisson COMMAND --help. Version: caisson --version.
 )";
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
     std::printf("caisson %s\n", caisson::kVersion);
     return 0;
   }
+  if (command == "audit") return caisson::cli::AuditCommand(std::move(arguments));
   if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
   if (command == "selftest") return caisson::cli::SelftestCommand(std::move(arguments));
   const auto runtime = caisson::runtime::native::MakeNativeRuntime();

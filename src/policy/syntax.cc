@@ -164,6 +164,12 @@ bool IsSha256Hex(std::string_view text) {
   return text.size() == 64 && std::all_of(text.begin(), text.end(), IsHexDigit);
 }
 
+Fault FaultInIdempotencyKey(std::string_view key) {
+  const auto printable = [](char c) { return c > 0x20 && c < 0x7F; };
+  if (!key.empty() && key.size() <= 255 && std::all_of(key.begin(), key.end(), printable)) return std::nullopt;
+  return "must be 1 to 255 printable ASCII characters without blanks";
+}
+
 Fault FaultInPath(std::string_view path) {
   if (path.empty()) return "must not be empty";
   if (path.find('\0') != std::string_view::npos) return "must not contain a NUL character";
@@ -282,6 +288,14 @@ Fault FaultInTimestamp(std::string_view text) {
   }
   if (!IsOffset(rest)) return kExpected;
   return std::nullopt;
+}
+
+Fault FaultInUtcTimestamp(std::string_view text) {
+  constexpr std::string_view kForm = "2030-01-31T12:00:00.000Z";
+  const bool in_form = text.size() == kForm.size() && text[10] == 'T' && text[17] != '6' && text[19] == '.' &&
+                       text.back() == 'Z' && !FaultInTimestamp(text);
+  if (in_form) return std::nullopt;
+  return "must be a time in UTC with milliseconds, such as " + std::string(kForm);
 }
 
 int64_t SecondsSinceEpoch(std::string_view timestamp) {

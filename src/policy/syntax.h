@@ -1,5 +1,6 @@
-// The small languages inside requests and policy files: names, paths, hosts, URLs, timestamps, base64. All rules are
-// lexical; nothing here looks at the machine, so a document that parses may still be refused by policy.
+// The small languages inside policy files, requests and the other documents: names, paths, hosts, URLs, timestamps,
+// base64. All rules are lexical; nothing here looks at the machine, so a document that parses may still be refused by
+// policy.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@ using Fault = std::optional<std::string>;
 bool IsWord(std::string_view text, std::string_view others, size_t max_bytes);
 bool IsEnvName(std::string_view text);    // [A-Za-z_][A-Za-z0-9_]*
 bool IsSha256Hex(std::string_view text);  // 64 hex digits, either case
+Fault FaultInIdempotencyKey(std::string_view key);
 
 // True when `path` is `directory` or below it, as far as spelling goes.
 bool IsAtOrBelow(std::string_view path, std::string_view directory);
@@ -46,6 +48,8 @@ Fault FaultInArtifactGlob(std::string_view glob);
 Fault FaultInAllowEntry(std::string_view entry);
 Fault FaultInCallbackUrl(std::string_view url);
 Fault FaultInTimestamp(std::string_view text);  // RFC 3339
+// RFC 3339 in the one form that the program itself writes: UTC, milliseconds, capital letters.
+Fault FaultInUtcTimestamp(std::string_view text);
 // Of a fault-free timestamp; fractions of a second are dropped.
 int64_t SecondsSinceEpoch(std::string_view timestamp);
 

@@ -1,32 +1,16 @@
 #include "verify/event_log.h"
 
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "linux/files.h"
 #include "verify/request.h"
 
 namespace caisson::verify {
-
-namespace {
-
-std::string Now() {
-  struct timespec now {};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  struct tm utc {};
-  ::gmtime_r(&now.tv_sec, &utc);
-  char text[48];
-  const size_t length = ::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text + length, sizeof(text) - length, ".%03ldZ", now.tv_nsec / 1'000'000);
-  return text;
-}
-
-}  // namespace
 
 Result<EventLog> EventLog::Open(const std::string& destination) {
   EventLog log;
@@ -51,7 +35,7 @@ void EventLog::Write(const char* type, nlohmann::json members) {
   if (fd_ < 0) return;
   members["schema_version"] = 1;
   members["seq"] = sequence_++;
-  members["time"] = Now();
+  members["time"] = UtcNow();
   members["run_id"] = run_id_;
   members["request_id"] = request_id_;
   members["type"] = type;

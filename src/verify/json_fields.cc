@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "verify/json_reader.h"
 #include "verify/request_syntax.h"
 
 namespace caisson::verify {
@@ -44,7 +43,7 @@ Status CheckCount(size_t count, const std::string& path, size_t minimum, size_t 
 }  // namespace
 
 Error FieldError(const std::string& path, const std::string& problem) {
-  return Error::Invalid((path.empty() ? "request" : path) + ": " + problem);
+  return Error::Invalid((path.empty() ? "document" : path) + ": " + problem);
 }
 
 Error WrongTypeError(const std::string& path, const char* expected, const json& found) {
@@ -131,11 +130,43 @@ Result<double> ReadNumber(const json& value, const std::string& path) {
   return value.get<double>();
 }
 
+Result<std::string> ReadSha256(const json& value, const std::string& path) {
+  CAISSON_TRY(std::string hash, ReadString(value, path));
+  if (!IsSha256Hex(hash) || ToLowerAscii(hash) != hash) {
+    return FieldError(path, "must be 64 hexadecimal digits in lower case");
+  }
+  return hash;
+}
+
+Result<std::string> ReadSentence(const json& value, const std::string& path, size_t max_characters) {
+  CAISSON_TRY(std::string text, ReadString(value, path));
+  size_t characters = 0;
+  for (const char c : text) {
+    if ((c >= 0 && c < 0x20) || c == 0x7F) return FieldError(path, "must not contain control characters");
+    if ((c & 0xC0) != 0x80) ++characters;
+  }
+  if (characters == 0) return FieldError(path, "must not be empty");
+  if (characters <= max_characters) return text;
+  return FieldError(path, "takes " + std::to_string(characters) + " characters; at most " +
+                              std::to_string(max_characters) + " are allowed");
+}
+
 Result<size_t> ReadChoice(const json& value, const std::string& path, std::initializer_list<std::string_view> choices) {
   CAISSON_TRY(const std::string word, ReadString(value, path));
   const auto* found = std::find(choices.begin(), choices.end(), word);
   if (found == choices.end()) return FieldError(path, Quoted(word) + " is not one of " + ListOf(choices));
   return static_cast<size_t>(found - choices.begin());
+}
+
+Status ExpectSchemaVersion(const json& value, const std::string& path) {
+  if (!value.is_object()) return WrongTypeError(path, "an object", value);
+  CAISSON_TRY_VOID(ReadRequired(value, path, "schema_version", ReadInteger, 1, 1));
+  return {};
+}
+
+Result<size_t> ReadEnvelope(const json& value, const std::string& path, std::initializer_list<std::string_view> kinds) {
+  CAISSON_TRY_VOID(ExpectSchemaVersion(value, path));
+  return ReadRequired(value, path, "kind", ReadChoice, kinds);
 }
 
 }  // namespace caisson::verify

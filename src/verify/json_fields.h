@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
+#include "verify/json_reader.h"
 
 namespace caisson::verify {
 
@@ -44,9 +46,40 @@ Result<std::string> ReadWord(const nlohmann::json& value, const std::string& pat
 // A whole number; 2.0 and 1e3 count, as they do in JSON Schema.
 Result<int64_t> ReadInteger(const nlohmann::json& value, const std::string& path, int64_t minimum, int64_t maximum);
 Result<double> ReadNumber(const nlohmann::json& value, const std::string& path);
+// 64 hexadecimal digits in lower case.
+Result<std::string> ReadSha256(const nlohmann::json& value, const std::string& path);
+// 1 to `max_characters` code points, none of them a control character, so that it stays one line wherever it is shown.
+Result<std::string> ReadSentence(const nlohmann::json& value, const std::string& path, size_t max_characters);
 
 // The index of the string in `choices`.
 Result<size_t> ReadChoice(const nlohmann::json& value, const std::string& path,
                           std::initializer_list<std::string_view> choices);
+
+// The member `name` of an object, read by one of the functions above or one like them: the first two parameters of
+// `read` are the value and its path, `arguments` are the rest.
+//
+//   CAISSON_TRY(job.tenant, ReadRequired(value, path, "tenant", ReadWord, "._-", 64));
+template <typename Read, typename... Arguments>
+auto ReadRequired(const nlohmann::json& object, const std::string& path, const char* name, Read read,
+                  Arguments&&... arguments) -> decltype(read(object, path, arguments...)) {
+  CAISSON_TRY(const nlohmann::json* member, RequireMember(object, path, name));
+  return read(*member, PathOfMember(path, name), std::forward<Arguments>(arguments)...);
+}
+
+// The same; `field` keeps its value when the member is absent.
+template <typename Field, typename Read, typename... Arguments>
+Status ReadOptional(const nlohmann::json& object, const std::string& path, const char* name, Field& field, Read read,
+                    Arguments&&... arguments) {
+  const nlohmann::json* member = FindMember(object, name);
+  if (member == nullptr) return {};
+  CAISSON_TRY(field, read(*member, PathOfMember(path, name), std::forward<Arguments>(arguments)...));
+  return {};
+}
+
+// What the service's documents begin with: `value` is an object of schema_version 1 whose `kind` is one of `kinds`. The
+// version comes first, because all else may mean something different in another one. Gives the index of the kind.
+Result<size_t> ReadEnvelope(const nlohmann::json& value, const std::string& path,
+                            std::initializer_list<std::string_view> kinds);
+Status ExpectSchemaVersion(const nlohmann::json& value, const std::string& path);
 
 }  // namespace caisson::verify

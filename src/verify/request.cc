@@ -2,7 +2,6 @@
 
 #include <sys/random.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -219,89 +218,68 @@ Result<std::map<std::string, std::string>> ReadLabels(const json& value, const s
   return labels;
 }
 
-// The fields that only the service acts on.
-Status ReadServiceFields(const json& root, Request& request) {
-  if (const json* key = FindMember(root, "idempotency_key")) {
-    const auto is_key = [](std::string_view text) -> Fault {
-      const auto printable = [](char c) { return c > 0x20 && c < 0x7F; };
-      if (!text.empty() && text.size() <= 255 && std::all_of(text.begin(), text.end(), printable)) return std::nullopt;
-      return "must be 1 to 255 printable ASCII characters without blanks";
-    };
-    CAISSON_TRY(request.idempotency_key, ReadText(*key, "idempotency_key", is_key));
+Result<std::vector<std::string>> ReadArtifacts(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectArray(value, path, 0, kMaxListEntries));
+  std::vector<std::string> globs;
+  for (size_t i = 0; i < value.size(); ++i) {
+    CAISSON_TRY(std::string glob, ReadText(value[i], PathOfElement(path, i), FaultInArtifactGlob));
+    globs.push_back(std::move(glob));
   }
-  if (const json* priority = FindMember(root, "priority")) {
-    CAISSON_TRY(request.priority, ReadInteger(*priority, "priority", -100, 100));
-  }
-  if (const json* labels = FindMember(root, "labels")) {
-    CAISSON_TRY(request.labels, ReadLabels(*labels, "labels"));
-  }
-  if (const json* url = FindMember(root, "callback_url")) {
-    CAISSON_TRY(request.callback_url, ReadString(*url, "callback_url"));
-    // SECURITY: not quoted, because URLs carry passwords and tokens and messages end up in logs.
-    if (const Fault fault = FaultInCallbackUrl(request.callback_url)) return FieldError("callback_url", *fault);
-  }
-  if (const json* deadline = FindMember(root, "deadline")) {
-    CAISSON_TRY(request.deadline, ReadText(*deadline, "deadline", FaultInTimestamp));
-  }
-  return {};
+  return globs;
 }
 
-Status ReadIdentity(const json& root, Request& request) {
-  if (const json* id = FindMember(root, "request_id")) {
-    CAISSON_TRY(request.request_id, ReadWord(*id, "request_id", "._-", 128));
-  } else {
-    request.request_id = GenerateRequestId();
-  }
-  if (const json* attempt = FindMember(root, "attempt")) {
-    CAISSON_TRY(request.attempt, ReadInteger(*attempt, "attempt", 1, std::numeric_limits<int32_t>::max()));
-  }
-  if (const json* mode = FindMember(root, "mode")) {
-    CAISSON_TRY(const size_t choice, ReadChoice(*mode, "mode", {"balanced", "strict"}));
-    request.mode = choice == 0 ? Mode::kBalanced : Mode::kStrict;
-  }
-  if (const json* profile = FindMember(root, "profile")) {
-    CAISSON_TRY(request.profile, ReadWord(*profile, "profile", "._-", 64));
-    // SECURITY: a profile's name becomes a file name; "." and ".." must not.
-    if (request.profile[0] == '.') return FieldError("profile", "must not begin with \".\"");
-  }
-  return {};
+Result<std::string> ReadCallbackUrl(const json& value, const std::string& path) {
+  CAISSON_TRY(std::string url, ReadString(value, path));
+  // SECURITY: not quoted, because URLs carry passwords and tokens and messages end up in logs.
+  if (const Fault fault = FaultInCallbackUrl(url)) return FieldError(path, *fault);
+  return url;
+}
+
+Result<Mode> ReadMode(const json& value, const std::string& path) {
+  CAISSON_TRY(const size_t choice, ReadChoice(value, path, {"balanced", "strict"}));
+  return choice == 0 ? Mode::kBalanced : Mode::kStrict;
+}
+
+Result<std::string> ReadProfile(const json& value, const std::string& path) {
+  CAISSON_TRY(std::string profile, ReadWord(value, path, "._-", 64));
+  // SECURITY: a profile's name becomes a file name; "." and ".." must not.
+  if (profile[0] == '.') return FieldError(path, "must not begin with \".\"");
+  return profile;
 }
 
 }  // namespace
+
+Result<Request> ReadRequest(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(
+      ExpectObject(value, path,
+                   {"request_id", "attempt", "mode", "profile", "source", "checks", "limits", "network", "mounts",
+                    "artifacts", "idempotency_key", "priority", "labels", "callback_url", "deadline"}));
+  Request request;
+  if (FindMember(value, "request_id") == nullptr) request.request_id = GenerateRequestId();
+  CAISSON_TRY_VOID(ReadOptional(value, path, "request_id", request.request_id, ReadWord, "._-", 128));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "attempt", request.attempt, ReadInteger, 1, kMaxAttempt));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "mode", request.mode, ReadMode));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "profile", request.profile, ReadProfile));
+  CAISSON_TRY(request.source, ReadRequired(value, path, "source", ReadSource));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "checks", request.checks, ReadChecks));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "limits", request.limits, ReadLimits));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "network", request.network, ReadNetwork));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "mounts", request.mounts, ReadMounts));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "artifacts", request.artifacts, ReadArtifacts));
+  CAISSON_TRY_VOID(
+      ReadOptional(value, path, "idempotency_key", request.idempotency_key, ReadText, FaultInIdempotencyKey));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "priority", request.priority, ReadInteger, -kMaxPriority, kMaxPriority));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "labels", request.labels, ReadLabels));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "callback_url", request.callback_url, ReadCallbackUrl));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "deadline", request.deadline, ReadText, FaultInTimestamp));
+  return request;
+}
 
 Result<Request> ParseRequest(std::string_view text) {
   JsonBounds bounds;
   bounds.max_bytes = kMaxRequestBytes;
   CAISSON_TRY(const json root, ReadJson(text, bounds));
-  CAISSON_TRY_VOID(
-      ExpectObject(root, "",
-                   {"request_id", "attempt", "mode", "profile", "source", "checks", "limits", "network", "mounts",
-                    "artifacts", "idempotency_key", "priority", "labels", "callback_url", "deadline"}));
-  Request request;
-  CAISSON_TRY_VOID(ReadIdentity(root, request));
-  CAISSON_TRY(const json* source, RequireMember(root, "", "source"));
-  CAISSON_TRY(request.source, ReadSource(*source, "source"));
-  if (const json* checks = FindMember(root, "checks")) {
-    CAISSON_TRY(request.checks, ReadChecks(*checks, "checks"));
-  }
-  if (const json* limits = FindMember(root, "limits")) {
-    CAISSON_TRY(request.limits, ReadLimits(*limits, "limits"));
-  }
-  if (const json* network = FindMember(root, "network")) {
-    CAISSON_TRY(request.network, ReadNetwork(*network, "network"));
-  }
-  if (const json* mounts = FindMember(root, "mounts")) {
-    CAISSON_TRY(request.mounts, ReadMounts(*mounts, "mounts"));
-  }
-  if (const json* artifacts = FindMember(root, "artifacts")) {
-    CAISSON_TRY_VOID(ExpectArray(*artifacts, "artifacts", 0, kMaxListEntries));
-    for (size_t i = 0; i < artifacts->size(); ++i) {
-      CAISSON_TRY(std::string glob, ReadText((*artifacts)[i], PathOfElement("artifacts", i), FaultInArtifactGlob));
-      request.artifacts.push_back(std::move(glob));
-    }
-  }
-  CAISSON_TRY_VOID(ReadServiceFields(root, request));
-  return request;
+  return ReadRequest(root, "");
 }
 
 std::string GenerateRequestId() {

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,9 +95,13 @@ using policy::kMaxLimitBytes;
 using policy::kMaxProcesses;
 using policy::kMaxTimeoutMs;
 using policy::kMinMemoryBytes;
+inline constexpr int64_t kMaxAttempt = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMaxPriority = 100;  // and as far below zero
 
 // `text` is the whole document. Errors are ErrorKind::kInvalid and name the field by path ("checks[1].argv[0]").
 Result<Request> ParseRequest(std::string_view text);
+// The same for a request inside another document, at `path`.
+Result<Request> ReadRequest(const nlohmann::json& value, const std::string& path);
 
 // A fresh id that satisfies the contract's pattern.
 std::string GenerateRequestId();

@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "support/corpus.h"
 
 namespace caisson::verify {
 namespace {
@@ -32,37 +30,13 @@ void ExpectFault(const std::string& text, std::string_view expected) {
   EXPECT_NE(fault.find(expected), std::string::npos) << "document: " << text.substr(0, 200) << "\nfault: " << fault;
 }
 
-std::vector<std::filesystem::path> Corpus(const char* kind) {
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(CAISSON_TEST_CORPUS) / kind)) {
-    paths.push_back(entry.path());
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
-std::string Slurp(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-TEST(RequestCorpus, ValidDocumentsAreAccepted) {
-  const auto paths = Corpus("valid");
-  ASSERT_GE(paths.size(), 10u);
-  for (const auto& path : paths) EXPECT_EQ(FaultOf(Slurp(path)), "accepted") << path;
-}
-
-TEST(RequestCorpus, InvalidDocumentsAreRefused) {
-  for (const char* kind : {"invalid", "invalid_parser_only"}) {
-    const auto paths = Corpus(kind);
-    ASSERT_GE(paths.size(), 25u);
-    for (const auto& path : paths) EXPECT_NE(FaultOf(Slurp(path)), "accepted") << path;
-  }
+TEST(RequestCorpus, IsJudgedAsTheSchemaJudgesIt) {
+  testing::ExpectAgreement("verification_request", 10, 25, 25,
+                           [](const std::string& text) { return FaultOf(text) == "accepted"; });
 }
 
 TEST(ParseRequest, ReadsEveryField) {
-  const std::filesystem::path corpus = CAISSON_TEST_CORPUS;
-  const Result<Request> parsed = ParseRequest(Slurp(corpus / "valid/everything.json"));
+  const Result<Request> parsed = ParseRequest(testing::Document("verification_request", "valid", "everything"));
   ASSERT_TRUE(parsed) << parsed.error().message;
   const Request& request = *parsed;
   EXPECT_EQ(request.request_id, "job-17.retry_2");
@@ -124,7 +98,7 @@ TEST(ParseRequest, NamesUnknownFieldsAndWhatWasMeant) {
 }
 
 TEST(ParseRequest, NamesPathExpectedAndFoundType) {
-  ExpectFault("[]", "request: expected an object, found an array");
+  ExpectFault("[]", "document: expected an object, found an array");
   ExpectFault(With(R"("limits": {"cpu": "2"})"), "limits.cpu: expected a number, found a string");
   ExpectFault(With(R"("attempt": 1.5)"), "attempt: expected an integer, found a number");
   ExpectFault(With(R"("mode": null)"), "mode: expected a string, found null");

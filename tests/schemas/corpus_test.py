@@ -1,7 +1,8 @@
 """The published schemas, judged by a validator that shares no code with the program.
 
-request_test.cc reads the same corpus with the program's own parser; together they show that schema and parser agree.
-Documents in invalid_parser_only/ have faults that a schema cannot express, or that readers of JSON disagree about.
+corpus/ has a folder for each schema that the program also reads. The unit tests give the same documents to the program's
+own parsers; together they show that schema and parser agree. Documents in invalid_parser_only/ have faults that a schema
+cannot express, or that readers of JSON disagree about.
 """
 
 import copy
@@ -10,7 +11,7 @@ import pathlib
 import re
 import unittest
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, RefResolver
 
 HERE = pathlib.Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
@@ -58,9 +59,20 @@ def load_schema(name):
     return json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
 
 
-def documents(kind):
-    paths = sorted((CORPUS / kind).glob("*.json"))
-    assert paths, f"no documents in {CORPUS / kind}"
+def validator_of(name):
+    """Schemas name one another by $id; nothing is fetched."""
+    published = {schema["$id"]: schema for schema in map(load_schema, schema_names())}
+    schema = load_schema(name)
+    return Draft202012Validator(schema, resolver=RefResolver.from_schema(schema, store=published))
+
+
+def schema_names():
+    return sorted(path.name.removesuffix(".schema.json") for path in SCHEMAS.glob("*.schema.json"))
+
+
+def documents(schema, kind):
+    paths = sorted((CORPUS / schema / kind).glob("*.json"))
+    assert paths, f"no documents in {CORPUS / schema / kind}"
     return paths
 
 
@@ -76,7 +88,9 @@ class SchemaFiles(unittest.TestCase):
                 self.assertRegex(schema["$id"], r"^urn:caisson:schema:[a-z_]+:[0-9]+$")
                 self.assertTrue(schema["title"] and schema["description"])
 
-    def test_patterns_are_regular_expressions(self):
+    def test_patterns_mean_the_same_to_every_reader(self):
+        """To Python a bare $ also matches before a trailing newline; to ECMA 262, which the standard names, it does not."""
+
         def patterns(node):
             if isinstance(node, dict):
                 if isinstance(node.get("pattern"), str):
@@ -87,32 +101,41 @@ class SchemaFiles(unittest.TestCase):
                 for value in node:
                     yield from patterns(value)
 
-        for path in SCHEMAS.glob("*.schema.json"):
-            for pattern in patterns(json.loads(path.read_text(encoding="utf-8"))):
+        for name in schema_names():
+            for pattern in patterns(load_schema(name)):
                 with self.subTest(pattern):
                     re.compile(pattern)
                     self.assertTrue(pattern.startswith("^") and pattern.endswith("$"))
+                    for anchor in re.finditer(r"\$(?=[)|]|\Z)", pattern):
+                        self.assertTrue(pattern[: anchor.start()].endswith(r"(?!\n)"))
+
+    def test_examples_are_valid(self):
+        for name in schema_names():
+            for index, example in enumerate(load_schema(name).get("examples", [])):
+                with self.subTest(schema=name, example=index):
+                    validator_of(name).validate(example)
 
 
-class RequestCorpus(unittest.TestCase):
-    def setUp(self):
-        self.validator = Draft202012Validator(load_schema("verification_request"))
-
+class Corpus(unittest.TestCase):
     def test_valid_documents_are_accepted(self):
-        for path in documents("valid"):
-            with self.subTest(path.name):
-                self.validator.validate(json.loads(path.read_text(encoding="utf-8")))
+        for schema in CORPUS.iterdir():
+            validator = validator_of(schema.name)
+            for path in documents(schema.name, "valid"):
+                with self.subTest(schema=schema.name, document=path.name):
+                    validator.validate(json.loads(path.read_text(encoding="utf-8")))
 
     def test_invalid_documents_are_refused(self):
-        for path in documents("invalid"):
-            with self.subTest(path.name):
-                self.assertFalse(self.validator.is_valid(json.loads(path.read_text(encoding="utf-8"))))
+        for schema in CORPUS.iterdir():
+            validator = validator_of(schema.name)
+            for path in documents(schema.name, "invalid"):
+                with self.subTest(schema=schema.name, document=path.name):
+                    self.assertFalse(validator.is_valid(json.loads(path.read_text(encoding="utf-8"))))
 
 
 class ResultSchema(unittest.TestCase):
     def setUp(self):
         self.schema = load_schema("verification_result")
-        self.validator = Draft202012Validator(self.schema)
+        self.validator = validator_of("verification_result")
 
     def refuses(self, **changes):
         self.assertFalse(self.validator.is_valid({**copy.deepcopy(RESULT), **changes}), changes)
@@ -161,7 +184,7 @@ class ResultSchema(unittest.TestCase):
 class EventSchema(unittest.TestCase):
     def setUp(self):
         self.schema = load_schema("lifecycle_event")
-        self.validator = Draft202012Validator(self.schema)
+        self.validator = validator_of("lifecycle_event")
 
     def test_accepts_every_type(self):
         for kind in self.schema["properties"]["type"]["enum"]:
