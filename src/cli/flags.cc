@@ -60,6 +60,7 @@ void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
       ->allow_extra_args(false);
   app.add_option("--mode", flags.mode, "balanced or strict")->check(CLI::IsMember({"balanced", "strict"}));
   app.add_option("--events", flags.events, "Write lifecycle events, one JSON object a line, to FILE or -");
+  app.add_option("--audit", flags.audit, "Append what was decided, before it is done, to the audit log FILE");
   app.add_option("--result", flags.result, "Write the result document to FILE");
   app.add_flag("--json", flags.json, "Print the result document, and nothing else, on standard output");
   app.add_flag("--quiet,-q", flags.quiet, "Say nothing but errors");

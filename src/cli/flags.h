@@ -21,7 +21,7 @@ struct SharedFlags {
   std::vector<std::string> approve;
   std::string network = "none";
   std::vector<std::string> allow_domains;
-  std::string events;
+  std::string events, audit;
   std::string result;
   bool json = false, quiet = false, dry_run = false;
 };

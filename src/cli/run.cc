@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "base/utf8.h"
+#include "cli/audit_trail.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "linux/terminal.h"
@@ -162,17 +163,20 @@ int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events,
   return kRefused;
 }
 
-int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& events, runtime::Runtime& runtime) {
+int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& events, const AuditTrail& trail,
+            runtime::Runtime& runtime) {
   const int signal_fd = TakeSignals();
   verify::VerificationResult result;
   result.request_id = verify::GenerateRequestId();
   result.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
-  const bool record = flags.result_file.valid() || flags.shared.json || events.enabled();
+  const bool record = flags.result_file.valid() || flags.shared.json || events.enabled() || !flags.shared.audit.empty();
   if (record) {
     result.policy_digest = verify::PolicyDigest(plan);
     result.policy = verify::DescribePolicy(plan);
     result.decision = policy::ToJson(plan.decision);
   }
+  if (Status kept = trail.Admitted(result.request_id, result.policy_digest, "", plan.decision); !kept)
+    return Fail(kept.error(), flags, events);
   if (events.enabled()) events.Begin(result.request_id);
   const policy::PlannedCommand command = plan.commands[0];
   const policy::OnViolation on_violation = plan.profile.on_violation;
@@ -212,6 +216,11 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
     result.duration_ms = outcome->duration_ms;
     result.checks.push_back({command.name, command.tier, command.argv, *std::move(outcome)});
     const nlohmann::json document = verify::ToJson(result);
+    const std::string text = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    if (Status kept = trail.Ended(result, text); !kept) {
+      Complain(kept.error().message);
+      return kRefused;
+    }
     if (events.enabled()) {
       events.Write("sandbox_stopped", nlohmann::json::object());
       events.Write("result", {{"result", document}});
@@ -270,14 +279,19 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   if (!result_file) return Fail(result_file.error(), flags, events);
   flags.result_file = *std::move(result_file);
   if (command[0].empty()) return Fail(Error::Invalid("the command's name is empty"), flags, events);
+  const Result<AuditTrail> trail = AuditTrail::Open(flags.shared.audit);
+  if (!trail) return Fail(trail.error(), flags, events);
   policy::Decision decision;
   Result<policy::RunPlan> plan = MakePlan(flags, std::move(command), decision);
-  if (!plan) return Fail(plan.error(), flags, events, &decision);
+  if (!plan) {
+    if (Status kept = trail->Rejected(verify::GenerateRequestId(), plan.error()); !kept) Complain(kept.error().message);
+    return Fail(plan.error(), flags, events, &decision);
+  }
   if (flags.shared.dry_run) {
     std::puts(verify::DescribePlan(*plan).dump(2).c_str());
     return 0;
   }
-  return Execute(*std::move(plan), flags, events, runtime);
+  return Execute(*std::move(plan), flags, events, *trail, runtime);
 }
 
 }  // namespace caisson::cli

@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "base/utf8.h"
+#include "cli/audit_trail.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/summary.h"
@@ -20,6 +21,7 @@ namespace caisson::cli {
 namespace {
 
 constexpr int kUsage = 2;
+constexpr int kInfrastructure = 4;
 
 constexpr char kFooter[] = R"(
 PATH is a Python file or a directory with main.py, __main__.py, a single .py file, or tests; anything that ends in .json
@@ -139,6 +141,11 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   }
   events.Begin(request->request_id);
 
+  Result<AuditTrail> trail = AuditTrail::Open(flags.audit);
+  if (!trail) {
+    Complain(trail.error().message);
+    return kInfrastructure;
+  }
   Summary summary(flags.quiet || flags.json, path);
   Status network = RefuseNetwork(flags);
   policy::Decision decision;
@@ -149,6 +156,10 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     if (admitted.error().kind != ErrorKind::kDenied) {
       Complain(admitted.error().message);
       return kUsage;
+    }
+    if (Status kept = trail->Rejected(request->request_id, admitted.error()); !kept) {
+      Complain(kept.error().message);
+      return kInfrastructure;
     }
     const nlohmann::ordered_json reasons = policy::ToJson(decision);
     events.Write("rejected", {{"reason", admitted.error().message}, {"decision", reasons}});
@@ -162,6 +173,12 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     events.Write("admitted", {{"policy_digest", admitted->policy_digest},
                               {"source_digest", admitted->source_digest},
                               {"decision", policy::ToJson(admitted->plan.decision)}});
+    if (Status kept = trail->Admitted(request->request_id, admitted->policy_digest, admitted->source_digest,
+                                      admitted->plan.decision);
+        !kept) {
+      Complain(kept.error().message);
+      return kInfrastructure;
+    }
     verify::VerifyOptions options;
     options.signal_fd = TakeSignals();
     options.artifacts_dir = artifacts;
@@ -172,6 +189,11 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     result = verify::Verify(*request, *std::move(admitted), runtime, events, options);
   }
   const nlohmann::json document = verify::ToJson(result);
+  if (Status kept = trail->Ended(result, document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      !kept) {
+    Complain(kept.error().message);
+    return kInfrastructure;
+  }
   events.Write("result", {{"result", document}});
   if (*result_file) {
     if (Status written = WriteJson(result_file->get(), document); !written) {

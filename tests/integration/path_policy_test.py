@@ -1,6 +1,7 @@
 """Forbidden paths: refused before anything starts, however they are spelt, and even while they change."""
 
 import ctypes
+import json
 import os
 import pathlib
 import sys
@@ -80,6 +81,19 @@ class Paths:
         self.assertEqual(result["decision"]["overrides"][0]["id"], "w")
         self.assertEqual(result["decision"]["approvals"][0]["given_by"], f"uid {self.caller_id}")
         self.assertIn('"overrides":[{', events)
+
+    def test_what_was_decided_is_in_the_audit_log(self):
+        place = self.directory({"a": "1"})
+        log = self.directory({}) / "audit.jsonl"
+        self.ask(place, "rw", flags=("--audit", log))
+        self.ask(place, "ro", flags=("--audit", log, "--memory", "1500M"))
+        records = [json.loads(line) for line in log.read_text().splitlines()]
+        self.assertEqual([record["type"] for record in records], ["reject", "result", "admit", "result"])
+        self.assertEqual(records[2]["overrides"][0]["kind"], "raise_limit")
+        self.assertEqual(self.caisson("audit", "verify", log).returncode, 0)
+        # What cannot be recorded does not happen.
+        full = self.caisson("run", "--audit", "/dev/full", "--", "echo", "ran")
+        self.assertEqual((full.returncode, full.stdout), (125, b""))
 
     def test_a_sensitive_place_by_name_only(self):
         rules = (
