@@ -198,6 +198,9 @@ def pack_payload(path, request):
         for name in PAYLOAD:
             archive.add(CHECKOUT / name, arcname=name, filter=as_root)
         archive.add(program.resolve(), arcname=PROGRAM, filter=as_root)
+        selftest = program.resolve().with_name("caisson-selftest")
+        if selftest.is_file():
+            archive.add(selftest, arcname=PROGRAM + "-selftest", filter=as_root)
         text = json.dumps(request).encode()
         member = tarfile.TarInfo("request.json")
         member.size, member.mode = len(text), 0o644
