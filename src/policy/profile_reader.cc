@@ -256,16 +256,16 @@ class ProfileReader {
     if (node.fields.size() > kMaxVariables) return fields_.At(node, "too many variables");
     auto& variables = profile_.environment;
     for (const auto& field : node.fields) {
-      const std::string& name = field.first.text;
-      if (!IsEnvName(name)) return fields_.At(field.first, Quoted(name) + " cannot be a variable's name");
+      const std::string& name = field.key.text;
+      if (!IsEnvName(name)) return fields_.At(field.key, Quoted(name) + " cannot be a variable's name");
       const auto known = std::find_if(variables.begin(), variables.end(),
                                       [&](const auto& variable) { return variable.first == name; });
-      if (field.second.IsNull()) {  // null takes a variable of the parent away
+      if (field.value.IsNull()) {  // null takes a variable of the parent away
         if (known != variables.end()) variables.erase(known);
         continue;
       }
-      CAISSON_TRY(std::string value, fields_.Text(field.second));
-      if (value.size() > kMaxVariableBytes) return fields_.At(field.second, "longer than 32 KiB");
+      CAISSON_TRY(std::string value, fields_.Text(field.value));
+      if (value.size() > kMaxVariableBytes) return fields_.At(field.value, "longer than 32 KiB");
       if (known != variables.end()) {
         known->second = std::move(value);
       } else {

@@ -115,7 +115,7 @@ class RulesReader {
          [&](const YamlNode& value) -> Status {
            if (value.kind != YamlNode::Kind::kMap) return fields_.At(value, "expected labels and values");
            for (const auto& field : value.fields) {
-             CAISSON_TRY(rule.labels[field.first.text], fields_.Text(field.second));
+             CAISSON_TRY(rule.labels[field.key.text], fields_.Text(field.value));
            }
            return {};
          }},
