@@ -44,10 +44,6 @@ std::string Beyond(const std::string& path, const std::string& directory) {
   return directory == "/" ? (path == "/" ? "" : path) : path.substr(directory.size());
 }
 
-bool IsBelowDirectory(const std::string& path, const std::string& directory) {
-  return directory == "/" || IsAtOrBelow(path, directory);
-}
-
 std::string Join(const std::string& directory, const std::string& rest) {
   if (directory == "/") return rest.empty() ? "/" : rest;
   return directory + rest;
@@ -83,6 +79,7 @@ MountTable MountTable::Parse(std::string_view text) {
     mount.device = NextWord(line);
     mount.root = Unescape(NextWord(line));
     mount.point = Unescape(NextWord(line));
+    if (mount.point.empty() || mount.point[0] != '/') continue;
     table.mounts_.push_back(std::move(mount));
   }
   return table;
@@ -90,10 +87,10 @@ MountTable MountTable::Parse(std::string_view text) {
 
 std::vector<std::string> MountTable::NamesIn(const Mount& mount, const std::string& canonical) const {
   std::vector<std::string> names = {canonical};
-  if (!IsBelowDirectory(canonical, mount.point)) return names;
+  if (!IsAtOrBelow(canonical, mount.point)) return names;
   const std::string inside = Join(mount.root, Beyond(canonical, mount.point));
   for (const Mount& other : mounts_) {
-    if (other.device != mount.device || !IsBelowDirectory(inside, other.root)) continue;
+    if (other.device != mount.device || !IsAtOrBelow(inside, other.root)) continue;
     std::string name = Join(other.point, Beyond(inside, other.root));
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
   }
@@ -102,15 +99,21 @@ std::vector<std::string> MountTable::NamesIn(const Mount& mount, const std::stri
 
 std::vector<std::string> MountTable::NamesOf(int fd, const std::string& canonical) const {
   const int id = MountIdOf(fd);
-  const auto mount = std::find_if(mounts_.begin(), mounts_.end(), [id](const Mount& one) { return one.id == id; });
+  auto mount = std::find_if(mounts_.begin(), mounts_.end(), [id](const Mount& one) { return one.id == id; });
+  if (mount == mounts_.end()) {
+    // Unmounted meanwhile, or without a number to tell: the innermost mount it lies on by its name, topmost last.
+    for (auto one = mounts_.begin(); one != mounts_.end(); ++one) {
+      if (!IsAtOrBelow(canonical, one->point)) continue;
+      if (mount == mounts_.end() || one->point.size() >= mount->point.size()) mount = one;
+    }
+  }
   return mount == mounts_.end() ? std::vector<std::string>{canonical} : NamesIn(*mount, canonical);
 }
 
 std::vector<std::vector<std::string>> MountTable::NamesBelow(const std::string& canonical) const {
   std::vector<std::vector<std::string>> below;
   for (const Mount& mount : mounts_) {
-    if (mount.point != canonical && IsBelowDirectory(mount.point, canonical))
-      below.push_back(NamesIn(mount, mount.point));
+    if (mount.point != canonical && IsAtOrBelow(mount.point, canonical)) below.push_back(NamesIn(mount, mount.point));
   }
   return below;
 }

@@ -39,7 +39,7 @@ Grants::Grants(const std::vector<Override>& all, std::string_view role, std::str
 
 void Grants::AddFromCommandLine(Grant grant, const std::string& flag) {
   Override one;
-  one.id = "command-line";
+  one.id = kCommandLineId;
   one.role = "operator";
   one.grant = std::move(grant);
   one.reason = "asked for with " + flag;

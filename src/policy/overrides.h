@@ -37,6 +37,9 @@ const char* KindOf(const Grant& grant);
 // "memory_bytes to 2147483648".
 std::string Describe(const Grant& grant);
 
+// The id of what the person at the command line grants himself.
+inline constexpr char kCommandLineId[] = "command-line";
+
 struct Override {
   std::string id;
   std::string role;     // whose: a role, or

@@ -129,20 +129,29 @@ class Judge {
     const auto resolve = [&](const std::string& path) {
       return RealName(path[0] == '/' ? path : project.root_path + "/" + path);
     };
-    size_t best = 0;
+    std::vector<std::pair<std::string, const AllowedPath*>> permissions;
+    for (const AllowedPath& path : project.allowed_paths) permissions.emplace_back(resolve(path.path), &path);
+    // SECURITY: which rule is the most specific can only be asked about one name at a time: a long path that is allowed
+    // must not outweigh a short one that is denied when both name this place. So every name is judged, and each can
+    // refuse.
     const AllowedPath* allowed = nullptr;
-    for (const AllowedPath& candidate : project.allowed_paths) {
-      const std::string real = resolve(candidate.path);
-      if (AnyNameBelow(real) && real.size() >= best) {
+    for (const std::string& name : names_) {
+      size_t best = 0;
+      const AllowedPath* nearest = nullptr;
+      for (const auto& [real, path] : permissions) {
+        if (!IsAtOrBelow(name, real) || real.size() < best) continue;
         best = real.size();
-        allowed = &candidate;
+        nearest = path;
       }
+      for (const std::string& candidate : project.denied_paths) {
+        const std::string real = resolve(candidate);
+        if (IsAtOrBelow(name, real) && real.size() >= best) return "denied_paths has " + candidate;
+        if (IsAtOrBelow(real, name)) return "contains " + candidate + " of denied_paths";
+      }
+      if (nearest != nullptr && (allowed == nullptr || nearest->access < allowed->access)) allowed = nearest;
     }
     for (const std::string& candidate : project.denied_paths) {
       const std::string real = resolve(candidate);
-      if (AnyNameBelow(real) && real.size() >= best) return "denied_paths has " + candidate;
-      if (std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return IsAtOrBelow(real, name); }))
-        return "contains " + candidate + " of denied_paths";
       for (const std::vector<std::string>& below : mounts.NamesBelow(path_.canonical)) {
         if (std::any_of(below.begin(), below.end(), [&](const std::string& name) { return IsAtOrBelow(name, real); }))
           return "contains the mount " + below.front() + ", which lies in " + candidate + " of denied_paths";
@@ -156,11 +165,6 @@ class Judge {
     }
     by_project_ = true;
     return "";
-  }
-
-  bool AnyNameBelow(const std::string& directory) const {
-    return std::any_of(names_.begin(), names_.end(),
-                       [&](const std::string& name) { return IsAtOrBelow(name, directory); });
   }
 
   const JudgedPath& path_;

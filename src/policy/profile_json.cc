@@ -1,6 +1,10 @@
 #include "policy/profile_json.h"
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "base/utf8.h"
+#include "policy/syntax.h"
 
 namespace caisson::policy {
 
@@ -8,10 +12,38 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Scalars as JSON spells them are YAML too; a list of scalars fits on a line.
+// JSON is YAML too, but for the characters that JSON leaves as they are and our files may not have.
+std::string Flow(const ordered_json& value) {
+  const std::string json = value.dump();
+  std::string yaml;
+  for (std::string_view rest = json; !rest.empty();) {
+    const DecodedCodePoint next = DecodeUtf8(rest);
+    const std::string_view character = rest.substr(0, next.length);
+    if (EscapeForTerminal(character) == character) {
+      yaml += character;
+    } else {
+      char escape[16];
+      std::snprintf(escape, sizeof(escape), "\\u%04x",
+                    static_cast<unsigned>(next.code_point));  // all are below U+10000
+      yaml += escape;
+    }
+    rest.remove_prefix(next.length);
+  }
+  return yaml;
+}
+
+// A variable may be called what some reader of YAML takes for a value.
+std::string Key(const std::string& key) {
+  const std::string word = ToLowerAscii(key);
+  for (const char* value : {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}) {
+    if (word == value) return "\"" + key + "\"";
+  }
+  return key;
+}
+
 void WriteYaml(const ordered_json& value, int indent, std::string& out) {
   for (const auto& [key, member] : value.items()) {
-    out.append(static_cast<size_t>(indent), ' ').append(key).append(":");
+    out.append(static_cast<size_t>(indent), ' ').append(Key(key)).append(":");
     const bool nested_list = member.is_array() && !member.empty() && member.front().is_object();
     if (member.is_object() && !member.empty()) {
       out += "\n";
@@ -19,9 +51,9 @@ void WriteYaml(const ordered_json& value, int indent, std::string& out) {
     } else if (nested_list) {
       out += "\n";
       for (const ordered_json& item : member)
-        out.append(static_cast<size_t>(indent) + 2, ' ').append("- " + item.dump() + "\n");
+        out.append(static_cast<size_t>(indent) + 2, ' ').append("- " + Flow(item) + "\n");
     } else {
-      out += " " + member.dump() + "\n";
+      out += " " + Flow(member) + "\n";
     }
   }
 }
@@ -120,8 +152,16 @@ ordered_json ToJson(const Profile& profile) {
 }
 
 std::string ToYaml(const Profile& profile) {
+  ordered_json document = ToJson(profile);
+  // Variables are merged, so those of the root that are gone must be taken away again.
+  ordered_json& environment = document["environment"];
+  if (const Profile* root = FindBuiltIn(profile.built_in)) {
+    for (const auto& [name, value] : root->environment) {
+      if (!environment.contains(name)) environment[name] = nullptr;
+    }
+  }
   std::string text;
-  WriteYaml(ToJson(profile), 0, text);
+  WriteYaml(document, 0, text);
   return text;
 }
 

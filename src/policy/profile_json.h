@@ -13,7 +13,7 @@ namespace caisson::policy {
 nlohmann::ordered_json ToJson(const Profile& profile);
 nlohmann::ordered_json ToJson(const Limits& limits);
 
-// YAML that reads back as the same profile, given the same parent or any other.
+// YAML that reads back as the same profile on top of the built-in one it descends from.
 std::string ToYaml(const Profile& profile);
 
 // One place where two documents differ; a side that lacks it is "(absent)".

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "base/utf8.h"
 #include "base/words.h"
 #include "linux/syscall_names.h"
 #include "policy/yaml_fields.h"
@@ -32,13 +33,30 @@ constexpr const char* kCapabilities[] = {"CAP_AUDIT_CONTROL",   "CAP_AUDIT_READ"
                                          "CAP_SYS_RAWIO",       "CAP_SYS_RESOURCE", "CAP_SYS_TIME",
                                          "CAP_SYS_TTY_CONFIG",  "CAP_WAKE_ALARM"};
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 bool Contains(const std::vector<std::string>& list, std::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
 Fault FaultInName(const std::string& name) {
   if (IsWord(name, "._-", 64) && name[0] != '.' && name[0] != '-') return std::nullopt;
-  return "is not a name: 1 to 64 letters, digits, dots, underscores and hyphens, the first a letter or digit";
+  return "is not a name: 1 to 64 letters, digits, dots, underscores and hyphens, the first neither dot nor hyphen";
+}
+
+Fault FaultInDescription(const std::string& text) {
+  if (text.size() > 200) return "is longer than 200 bytes";
+  if (EscapeForTerminal(text) != text) return "is not one line of printable text";
+  return std::nullopt;
+}
+
+// As a mount's of a request, but what every sandbox has already is not the profile's to cover.
+Fault FaultInOwnTarget(const std::string& path) {
+  if (Fault fault = FaultInMountTarget(path)) return fault;
+  for (const char* own : {"/scratch", "/tmp", "/workspace"}) {
+    if (path == own) return "is made for each sandbox";
+  }
+  return std::nullopt;
 }
 
 Fault FaultInSystemPath(const std::string& path) {
@@ -52,13 +70,16 @@ Fault FaultInSystemPath(const std::string& path) {
 
 Fault FaultInEtcPath(const std::string& path) {
   if (Fault fault = FaultInHostPath(path)) return fault;
-  if (!IsAtOrBelow(path, "/etc/") && path.compare(0, 5, "/etc/") != 0) return "is not below /etc";
+  if (!IsAtOrBelow(path, "/etc") || path == "/etc") return "is not below /etc";
   if (Fault fault = FaultInFileName(path.substr(1))) return fault;
   for (const char* own : {"passwd", "group", "nsswitch.conf", "resolv.conf", "hosts", "hostname"}) {
     if (IsAtOrBelow(path, std::string("/etc/") + own)) return "is made for each sandbox";
   }
-  for (const char* secret : {"shadow", "gshadow", "ssh", "ssl/private", "sudoers", "sudoers.d", "krb5.keytab"}) {
-    if (IsAtOrBelow(path, std::string("/etc/") + secret)) return "holds secrets of the host";
+  for (const char* name :
+       {"shadow", "shadow-", "gshadow", "gshadow-", "ssh", "ssl/private", "sudoers", "sudoers.d", "krb5.keytab"}) {
+    const std::string secret = std::string("/etc/") + name;
+    if (IsAtOrBelow(path, secret)) return "holds secrets of the host";
+    if (IsAtOrBelow(secret, path)) return "contains " + secret + ", which holds secrets of the host";
   }
   return std::nullopt;
 }
@@ -100,11 +121,7 @@ class ProfileReader {
         {"name", [](const YamlNode&) { return Status(); }},
         {"extends", [](const YamlNode&) { return Status(); }},
         {"description",
-         [this](const YamlNode& node) {
-           return fields_.Checked(node, profile_.description, [](const std::string& text) -> Fault {
-             return text.size() > 200 ? Fault("is longer than 200 bytes") : std::nullopt;
-           });
-         }},
+         [this](const YamlNode& node) { return fields_.Checked(node, profile_.description, FaultInDescription); }},
         {"tier", [this](const YamlNode& node) { return fields_.Choose(node, kTierNames, profile_.tier); }},
         {"namespaces", method(&ProfileReader::Namespaces)},
         {"system_paths", list(profile_.system_paths, FaultInSystemPath)},
@@ -172,11 +189,7 @@ class ProfileReader {
            [&](const YamlNode& value) {
              return fields_.Checked(value, mount.source, [](const std::string& path) { return FaultInHostPath(path); });
            }},
-          {"target",
-           [&](const YamlNode& value) {
-             return fields_.Checked(value, mount.target,
-                                    [](const std::string& path) { return FaultInMountTarget(path); });
-           }},
+          {"target", [&](const YamlNode& value) { return fields_.Checked(value, mount.target, FaultInOwnTarget); }},
           {"access", [&](const YamlNode& value) { return fields_.Choose(value, kAccessNames, mount.access); }},
       };
       CAISSON_TRY_VOID(fields_.Map(item, keys));
@@ -256,16 +269,16 @@ class ProfileReader {
     if (node.fields.size() > kMaxVariables) return fields_.At(node, "too many variables");
     auto& variables = profile_.environment;
     for (const auto& field : node.fields) {
-      const std::string& name = field.first.text;
-      if (!IsEnvName(name)) return fields_.At(field.first, Quoted(name) + " cannot be a variable's name");
+      const std::string& name = field.key.text;
+      if (!IsEnvName(name)) return fields_.At(field.key, Quoted(name) + " cannot be a variable's name");
       const auto known = std::find_if(variables.begin(), variables.end(),
                                       [&](const auto& variable) { return variable.first == name; });
-      if (field.second.IsNull()) {  // null takes a variable of the parent away
+      if (field.value.IsNull()) {  // null takes a variable of the parent away
         if (known != variables.end()) variables.erase(known);
         continue;
       }
-      CAISSON_TRY(std::string value, fields_.Text(field.second));
-      if (value.size() > kMaxVariableBytes) return fields_.At(field.second, "longer than 32 KiB");
+      CAISSON_TRY(std::string value, fields_.Text(field.value));
+      if (value.size() > kMaxVariableBytes) return fields_.At(field.value, "longer than 32 KiB");
       if (known != variables.end()) {
         known->second = std::move(value);
       } else {
@@ -293,6 +306,9 @@ class ProfileReader {
              };
              CAISSON_TRY_VOID(fields_.Map(item, allowed_keys));
              if (allowed.path.empty()) return fields_.At(item, "an allowed path needs its path");
+             for (const AllowedPath& other : project.allowed_paths) {
+               if (other.path == allowed.path) return fields_.At(item, Quoted(allowed.path) + " is listed twice");
+             }
              project.allowed_paths.push_back(std::move(allowed));
              return {};
            });
@@ -341,7 +357,10 @@ Result<int64_t> ReadLimit(const LimitField& field, std::string_view text) {
   const bool plain = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   switch (field.unit) {
     case LimitUnit::kMilliseconds:
-      value = plain ? ParseCount(text) : ParseDuration(text);  // a bare number is in the unit of the limit's name
+      // A bare number is in the unit of the limit's name. With a point it would silently be seconds.
+      if (!plain && !text.empty() && IsDigit(text.back()))
+        return Error::Invalid(std::string(field.name) + ": " + Quoted(text) + " needs a unit, as in 1.5s");
+      value = plain ? ParseCount(text) : ParseDuration(text);
       break;
     case LimitUnit::kMilliCpus:
       value = ParseCpus(text);

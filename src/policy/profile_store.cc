@@ -76,6 +76,7 @@ Result<Profile> ProfileStore::Load(const std::string& path, std::vector<std::str
   if (FindBuiltIn(head.name) != nullptr)
     return FaultAt(path, *document.Find("name"), Quoted(head.name) + " is the name of a built-in profile");
   if (head.extends.empty()) {
+    CAISSON_TRY_VOID(ReadProfile(document, path, BuiltInProfiles().front()));  // it may only be misspelt
     return FaultAt(path, document,
                    "extends is missing: a profile builds on a built-in one, for example \"extends: balanced\"");
   }

@@ -25,6 +25,10 @@ constexpr Program kPrograms[] = {{"python", "python"}, {"pypy", "python"}, {"pyt
                                  {"cargo", "rust"},    {"rustc", "rust"},  {"ruby", "ruby"},     {"perl", "perl"},
                                  {"bash", "shell"},    {"dash", "shell"},  {"sh", "shell"},      {"make", "make"}};
 
+// What LanguageOf can say. A rule for anything else would never hold.
+constexpr const char* kLanguages[] = {"python", "javascript", "c",    "c++",   "java", "go",
+                                      "rust",   "ruby",       "perl", "shell", "make", "other"};
+
 std::string_view BaseName(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
@@ -32,6 +36,12 @@ std::string_view BaseName(std::string_view path) {
 
 Fault FaultInId(const std::string& id) {
   return IsWord(id, "._-", 64) ? Fault() : Fault("is not 1 to 64 letters, digits, dots, underscores and hyphens");
+}
+
+// Overrides are compared with the real names of things, so a path spelt another way would never hold.
+Fault FaultInGrantedPath(const std::string& path) {
+  if (Fault fault = FaultInHostPath(path)) return fault;
+  return path == "/" ? std::nullopt : FaultInFileName(path.substr(1));
 }
 
 Fault FaultInSentence(const std::string& text) {
@@ -109,13 +119,18 @@ class RulesReader {
     std::vector<std::string> asks;
     const YamlKey keys[] = {
         {"sources", [&](const YamlNode& value) { return fields_.Choices(value, rule.sources, kSources); }},
-        {"languages", [&](const YamlNode& value) { return fields_.Texts(value, rule.languages, FaultInSentence); }},
+        {"languages", [&](const YamlNode& value) { return fields_.Choices(value, rule.languages, kLanguages); }},
         {"asks", [&](const YamlNode& value) { return fields_.Choices(value, asks, kAskNames); }},
         {"labels",
          [&](const YamlNode& value) -> Status {
            if (value.kind != YamlNode::Kind::kMap) return fields_.At(value, "expected labels and values");
            for (const auto& field : value.fields) {
-             CAISSON_TRY(rule.labels[field.first.text], fields_.Text(field.second));
+             // A name that no request can have is a rule that never holds.
+             if (!IsWord(field.key.text, "._/-", 63)) {
+               return fields_.At(field.key, Quoted(field.key.text) +
+                                                " cannot be a label: 1 to 63 letters, digits or characters of ._/-");
+             }
+             CAISSON_TRY(rule.labels[field.key.text], fields_.Text(field.value));
            }
            return {};
          }},
@@ -148,6 +163,10 @@ class RulesReader {
     }
     if (one.role.empty() == one.request.empty())
       return fields_.At(node, "an override is for a role or for a request: give one of the two");
+    if (one.id == kCommandLineId) return fields_.At(node, Quoted(one.id) + " is what flags are recorded as");
+    for (const Override& other : rules_.overrides) {
+      if (other.id == one.id) return fields_.At(node, "a second override with the id " + Quoted(one.id));
+    }
     one.expires_at = SecondsSinceEpoch(one.expires);
     for (Grant& grant : grants) {
       one.grant = std::move(grant);
@@ -157,7 +176,6 @@ class RulesReader {
   }
 
   Status ReadGrant(const YamlNode& node, std::vector<Grant>& grants) {
-    const auto host_path = [](const std::string& path) { return FaultInHostPath(path); };
     const YamlKey keys[] = {
         {"raise_limit",
          [&](const YamlNode& value) -> Status {
@@ -176,7 +194,7 @@ class RulesReader {
         {"write_path",
          [&](const YamlNode& value) -> Status {
            WritePath grant;
-           CAISSON_TRY_VOID(fields_.Checked(value, grant.path, host_path));
+           CAISSON_TRY_VOID(fields_.Checked(value, grant.path, FaultInGrantedPath));
            grants.emplace_back(std::move(grant));
            return {};
          }},
@@ -184,7 +202,7 @@ class RulesReader {
          [&](const YamlNode& value) -> Status {
            SensitivePath grant;
            const YamlKey parts[] = {
-               {"path", [&](const YamlNode& path) { return fields_.Checked(path, grant.path, host_path); }},
+               {"path", [&](const YamlNode& path) { return fields_.Checked(path, grant.path, FaultInGrantedPath); }},
                {"access", [&](const YamlNode& word) { return fields_.Choose(word, kAccessNames, grant.access); }},
            };
            CAISSON_TRY_VOID(fields_.Map(value, parts));

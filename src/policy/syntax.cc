@@ -143,6 +143,7 @@ int Base64Value(char c) {
 }  // namespace
 
 bool IsAtOrBelow(std::string_view path, std::string_view directory) {
+  if (directory == "/") return path.substr(0, 1) == "/";
   return path.substr(0, directory.size()) == directory &&
          (path.size() == directory.size() || path[directory.size()] == '/');
 }

@@ -9,12 +9,14 @@
 
 #include "base/units.h"
 #include "base/utf8.h"
+#include "base/words.h"
 
 namespace caisson::policy {
 
 namespace {
 
 constexpr size_t kMaxDepth = 12;
+constexpr size_t kMaxKeys = 1024;  // in one map; looking for a key twice takes the square of their number
 
 struct Fault {
   int line, column;
@@ -26,11 +28,20 @@ class TreeBuilder : public YAML::EventHandler {
  public:
   YamlNode Take() { return std::move(root_); }
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (started_) throw Fault{mark.line + 1, mark.column + 1, "a second document begins here; one is allowed"};
+    started_ = true;
+  }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     RefuseAnchor(mark, anchor);
-    Add(At(mark, YamlNode::Kind::kScalar));
+    YamlNode node = At(mark, YamlNode::Kind::kScalar);
+    // Where nothing is written, yaml-cpp gives the place of what comes next; the key is what a person looks for.
+    if (!levels_.empty() && levels_.back().key && levels_.back().key->line != node.line) {
+      node.line = levels_.back().key->line;
+      node.column = levels_.back().key->column;
+    }
+    Add(std::move(node));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     throw Fault{mark.line + 1, mark.column + 1, "aliases (*name) are not allowed; write the value out"};
@@ -39,6 +50,8 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     RefuseAnchor(mark, anchor);
     RefuseTag(mark, tag);
+    if (value.find('\0') != std::string::npos)
+      throw Fault{mark.line + 1, mark.column + 1, "holds a NUL character, at which the kernel would cut it off"};
     YamlNode node = At(mark, YamlNode::Kind::kScalar);
     node.quoted = tag == "!";
     node.text = value;
@@ -100,33 +113,48 @@ class TreeBuilder : public YAML::EventHandler {
       level.node.items.push_back(std::move(node));
     } else if (!level.key) {
       if (node.kind != YamlNode::Kind::kScalar) throw Fault{node.line, node.column, "a key must be a word"};
+      if (level.node.fields.size() == kMaxKeys) throw Fault{node.line, node.column, "too many keys"};
       if (level.node.Find(node.text) != nullptr)
-        throw Fault{node.line, node.column, "\"" + EscapeForTerminal(node.text) + "\" is given twice"};
+        throw Fault{node.line, node.column, Quoted(node.text) + " is given twice"};
       level.key = std::move(node);
     } else {
-      level.node.fields.emplace_back(*std::move(level.key), std::move(node));
+      level.node.fields.push_back({*std::move(level.key), std::move(node)});
       level.key.reset();
     }
   }
 
+  bool started_ = false;
   YamlNode root_;
   std::vector<Level> levels_;
 };
 
-// A tab in front of a line's text is invisible and means something else to every reader.
-std::optional<Fault> FindTab(std::string_view text) {
+// What an editor shows as something else than a parser sees: bytes that are no text, characters that are invisible or
+// reorder what stands around them, tabs in front of a line, which mean something else to every reader, and lines that
+// begin with a percent sign, which are passed over when what they say is not known.
+std::optional<Fault> FindUnreadable(std::string_view text) {
   int line = 1, column = 1;
   bool leading = true;
-  for (const char c : text) {
-    if (c == '\t' && leading) return Fault{line, column, "a tab in the indentation; use spaces"};
-    if (c == '\n') {
-      ++line;
-      column = 0;
-      leading = true;
-    } else if (c != ' ') {
-      leading = false;
+  while (!text.empty()) {
+    const DecodedCodePoint next = DecodeUtf8(text);
+    if (!next.valid) return Fault{line, column, "not UTF-8 text"};
+    const std::string_view character = text.substr(0, next.length);
+    if (character == "\t" && leading) return Fault{line, column, "a tab in the indentation; use spaces"};
+    if (character == "%" && column == 1) return Fault{line, column, "directives (%NAME) are not allowed"};
+    const bool line_end = character == "\n" || text.substr(0, 2) == "\r\n";
+    const bool plain = next.code_point >= 0x20 && next.code_point < 0x7F;
+    if (!plain && !line_end && character != "\t") {
+      if (const std::string shown = EscapeForTerminal(character); shown != character)
+        return Fault{line, column, "an invisible character, " + shown + "; in quotes it can be written as an escape"};
     }
-    ++column;
+    if (character == "\n") {
+      ++line;
+      column = 1;
+      leading = true;
+    } else {
+      column += static_cast<int>(next.length);  // in bytes, as yaml-cpp counts
+      leading = leading && character == " ";
+    }
+    text.remove_prefix(next.length);
   }
   return std::nullopt;
 }
@@ -140,8 +168,8 @@ Error Describe(const std::string& name, const Fault& fault) {
 
 const YamlNode* YamlNode::Find(std::string_view key) const {
   const auto found =
-      std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.first.text == key; });
-  return found == fields.end() ? nullptr : &found->second;
+      std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.key.text == key; });
+  return found == fields.end() ? nullptr : &found->value;
 }
 
 Error FaultAt(const std::string& name, const YamlNode& node, const std::string& what) {
@@ -151,21 +179,26 @@ Error FaultAt(const std::string& name, const YamlNode& node, const std::string& 
 Result<YamlNode> ReadYaml(std::string_view text, const std::string& name) {
   if (text.size() > kMaxYamlBytes)
     return Error::Invalid(name + ": larger than " + FormatSize(int64_t{kMaxYamlBytes}) + ", which no profile needs");
-  if (!IsValidUtf8(text) || text.find('\0') != std::string_view::npos) return Error::Invalid(name + ": not UTF-8 text");
-  if (const std::optional<Fault> tab = FindTab(text)) return Describe(name, *tab);
+  if (const std::optional<Fault> fault = FindUnreadable(text)) return Describe(name, *fault);
   try {
-    std::istringstream stream{std::string(text)};
+    // yaml-cpp takes the end of the text for the end of a quote that was never closed, and whatever it swallowed is
+    // gone. The end of the document inside a quote is a fault to it.
+    std::istringstream stream(std::string(text) + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"));
     YAML::Parser parser(stream);
     TreeBuilder builder;
-    if (!parser.HandleNextDocument(builder)) return Error::Invalid(name + ":1:1: the file is empty");
+    parser.HandleNextDocument(builder);
+    parser.HandleNextDocument(builder);  // refuses a second one
     YamlNode root = builder.Take();
-    TreeBuilder rest;
-    if (parser.HandleNextDocument(rest)) return Error::Invalid(name + ": holds a second document; one is allowed");
+    if (root.IsNull()) return Error::Invalid(name + ":1:1: the file is empty");
     return root;
   } catch (const Fault& fault) {
     return Describe(name, fault);
   } catch (const YAML::Exception& error) {
-    return Describe(name, {error.mark.line + 1, error.mark.column + 1, error.msg});
+    if (error.msg == YAML::ErrorMsg::DOC_IN_SCALAR || error.msg == YAML::ErrorMsg::EOF_IN_SCALAR)
+      return Describe(name, {error.mark.line + 1, error.mark.column + 1, "a quote is still open here"});
+    // A fault at the very end has no place of its own.
+    return Describe(
+        name, {std::max(error.mark.line, 0) + 1, std::max(error.mark.column, 0) + 1, EscapeForTerminal(error.msg)});
   }
 }
 

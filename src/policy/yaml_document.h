@@ -1,29 +1,36 @@
 // YAML as policy files may use it: one document of maps, lists and scalars, each with its place in the text. Anchors,
-// aliases, tags, duplicate keys, tabs in front of a key and deep nesting are refused: none of them is needed to say
-// what a sandbox is, and each has been used to make a reader see something other than what a person sees.
+// aliases, tags, duplicate keys, tabs in front of a key, invisible characters and deep nesting are refused: none of
+// them is needed to say what a sandbox is, and each has been used to make a reader see something other than a person
+// does.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
 
 namespace caisson::policy {
 
+struct YamlField;
+
 struct YamlNode {
   enum class Kind { kScalar, kList, kMap };
   Kind kind = Kind::kScalar;
-  int line = 1, column = 1;
-  bool quoted = false;  // scalars: in quotes, so never null, a number or a truth value
-  std::string text;     // scalars
+  int line = 1, column = 1;  // counted from 1; columns in bytes
+  bool quoted = false;       // scalars: in quotes, so never null, a number or a truth value
+  std::string text;          // scalars
   std::vector<YamlNode> items;
-  std::vector<std::pair<YamlNode, YamlNode>> fields;  // in the order of the text
+  std::vector<YamlField> fields;  // in the order of the text
 
   const YamlNode* Find(std::string_view key) const;
   bool IsNull() const { return kind == Kind::kScalar && !quoted && (text.empty() || text == "null" || text == "~"); }
+};
+
+struct YamlField {
+  YamlNode key;
+  YamlNode value;
 };
 
 inline constexpr size_t kMaxYamlBytes = size_t{256} << 10;

@@ -23,13 +23,13 @@ Status YamlFields::Map(const YamlNode& node, std::span<const YamlKey> keys) cons
   if (node.kind != YamlNode::Kind::kMap) return At(node, "expected keys and values here");
   for (const auto& field : node.fields) {
     const auto key =
-        std::find_if(keys.begin(), keys.end(), [&](const YamlKey& known) { return known.name == field.first.text; });
+        std::find_if(keys.begin(), keys.end(), [&](const YamlKey& known) { return known.name == field.key.text; });
     if (key == keys.end()) {
       std::vector<std::string_view> known;
       for (const YamlKey& candidate : keys) known.push_back(candidate.name);
-      return UnknownKey(field.first, known);
+      return UnknownKey(field.key, known);
     }
-    CAISSON_TRY_VOID(key->read(field.second));
+    CAISSON_TRY_VOID(key->read(field.value));
   }
   return {};
 }

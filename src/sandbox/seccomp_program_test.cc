@@ -377,6 +377,62 @@ TEST_P(SeccompProgramTest, KillsExploitIndicatorsAndForeignCalls) {
   EXPECT_EQ(Ask(UINT_MAX), Errno(ENOSYS));  // -1 is the kernel's "no call", not an x32 one
 }
 
+// What a profile adds stands in front of the base: for the calls it names, and for nothing else.
+TEST_P(SeccompProgramTest, ExtendingChangesOnlyWhatIsNamed) {
+  // Calls that the base allows, refuses with an errno, notifies about, kills for, and does not know.
+  const std::vector<int32_t> allowed = {SYS_ptrace, SYS_bpf, SYS_io_uring_setup, 1000};
+  const std::vector<int32_t> denied = {SYS_read, SYS_socket, SYS_openat, SYS_mount, SYS_setns, SYS_clone3};
+  const ExtendedProgram extended(program_, allowed, denied);
+  support::BpfEvaluator evaluator(extended.program().filter);
+  ASSERT_EQ(evaluator.Validate(), "");
+  EXPECT_LE(extended.program().filter.size(), size_t{BPF_MAXINSNS});
+  const auto named = [](const std::vector<int32_t>& list, uint32_t number) {
+    return std::find(list.begin(), list.end(), static_cast<int32_t>(number)) != list.end();
+  };
+  std::vector<uint32_t> numbers = {kX32Bit - 1, 0x7fffffff, 0x80000000, UINT_MAX - 1, UINT_MAX};
+  for (uint32_t number = 0; number < 1024; ++number) numbers.insert(numbers.end(), {number, number | kX32Bit});
+  for (const uint32_t number : numbers) {
+    for (const uint64_t fill : {uint64_t{0}, uint64_t{1}, uint64_t{0xffffffff}, ~uint64_t{0}}) {
+      for (const uint32_t architecture : {uint32_t{AUDIT_ARCH_X86_64}, uint32_t{AUDIT_ARCH_I386}, uint32_t{0}}) {
+        const seccomp_data call = MakeCall(number, {fill, fill, fill, fill, fill, fill}, architecture);
+        const std::optional<uint32_t> action = evaluator.Run(call);
+        const NotifyRule* rule = FindNotifyRule(extended.program(), call);
+        if (architecture == AUDIT_ARCH_X86_64 && named(allowed, number)) {
+          ASSERT_EQ(action, kAllow) << Describe(call);
+        } else if (architecture == AUDIT_ARCH_X86_64 && named(denied, number)) {
+          ASSERT_EQ(action, kNotify) << Describe(call);
+          ASSERT_NE(rule, nullptr) << Describe(call);
+          ASSERT_STREQ(rule->reason, "syscall.profile") << Describe(call);
+          ASSERT_EQ(rule->disposition, Disposition::kDeny);
+          ASSERT_EQ(rule->errno_value, EPERM);
+        } else {
+          ASSERT_EQ(action, evaluator_.Run(call)) << Describe(call);
+          const NotifyRule* base = FindNotifyRule(program_, call);
+          ASSERT_EQ(rule == nullptr, base == nullptr) << Describe(call);
+          if (rule != nullptr) {
+            ASSERT_STREQ(rule->reason, base->reason) << Describe(call);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(extended.program().rules.begin(), extended.program().rules.end(),
+                             [](const NotifyRule& a, const NotifyRule& b) { return a.number < b.number; }));
+}
+
+TEST_P(SeccompProgramTest, ExtendingByEveryCallStillFits) {
+  std::vector<int32_t> half[2];
+  for (int32_t number = 0; number < linux_sys::kSyscallNumberEnd; ++number) {
+    if (linux_sys::SyscallName(number) != nullptr) half[number % 2].push_back(number);
+  }
+  const ExtendedProgram extended(program_, half[0], half[1]);
+  support::BpfEvaluator evaluator(extended.program().filter);
+  EXPECT_EQ(evaluator.Validate(), "");
+  EXPECT_LE(extended.program().filter.size(), size_t{BPF_MAXINSNS});
+  for (const int32_t number : half[0]) EXPECT_EQ(evaluator.Run(MakeCall(static_cast<uint32_t>(number), {})), kAllow);
+  for (const int32_t number : half[1]) EXPECT_EQ(evaluator.Run(MakeCall(static_cast<uint32_t>(number), {})), kNotify);
+}
+
 TEST(SeccompProgramLookupTest, KnowsBuiltInsAndNames) {
   EXPECT_EQ(FindSeccompProgram("none"), nullptr);
   EXPECT_STREQ(linux_sys::SyscallName(SYS_openat), "openat");

@@ -17,6 +17,7 @@
 
 namespace caisson::verify {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 using policy::Ask;
 
@@ -78,6 +79,15 @@ Status AdmitSource(const Request& request, Admission& admission, Admitted& admit
   if (!snapshot.complete)
     plan.workspace_mount = policy::PlannedMount{std::move(source), "/workspace", plan.workspace_access};
   return {};
+}
+
+// Lists of words are sets: the order they are written in changes nothing.
+void SortWords(json& value) {
+  if (value.is_array() && std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); }))
+    std::sort(value.begin(), value.end());
+  for (json& member : value) {
+    if (member.is_structured()) SortWords(member);
+  }
 }
 
 policy::RequestFacts FactsOf(const Request& request, const policy::RunPlan& plan, bool default_checks) {
@@ -199,7 +209,7 @@ Status Admission::Close(policy::RequestFacts facts, bool from_command_line) {
     own_asks_.insert(facts.asks.begin(), facts.asks.end());
   facts.asks.insert(asks_.begin(), asks_.end());
   const bool others = std::any_of(grants_.used().begin(), grants_.used().end(),
-                                  [](const policy::Override& one) { return one.id != "command-line"; });
+                                  [](const policy::Override& one) { return one.id != policy::kCommandLineId; });
   if (!grants_.used().empty()) facts.asks.insert(Ask::kOverride);
   if (others) own_asks_.erase(Ask::kOverride);
   policy::DecisionInput input;
@@ -306,12 +316,16 @@ ordered_json DescribePlan(const policy::RunPlan& plan) {
 }
 
 std::string PolicyDigest(const policy::RunPlan& plan) {
-  ordered_json policy = DescribePolicy(plan);
+  json policy = DescribePolicy(plan);  // `json` sorts its keys
   // What it is called and what it came from changes nothing it enforces.
   for (const char* label : {"name", "extends", "description"}) policy.erase(label);
-  std::string text = policy.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  // A filter that was edited is another policy under the same name. The one it may extend counts too.
-  text.append(policy::FilterText(plan.profile.seccomp.filter)).append(policy::FilterText("balanced"));
+  SortWords(policy);
+  std::string text = policy.dump(-1, ' ', false, json::error_handler_t::replace);
+  // A filter that was edited is another policy under the same name. So is the one it may extend, or be replaced by
+  // where processes have to be counted.
+  const std::string& filter = plan.profile.seccomp.filter;
+  for (const std::string& name : {filter, std::string("balanced"), filter + "-watched"})
+    text.append(policy::FilterText(name));
   return Sha256Hex(text);
 }
 
