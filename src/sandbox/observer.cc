@@ -226,6 +226,8 @@ std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notifi
       file = paths_.OfDescriptor(pid, directory);
     } else {
       const std::string base = (*path)[0] == '/' ? "" : paths_.DirectoryOf(pid, directory);
+      // Deeper than the kernel can name: only what can be written can be made that deep.
+      if (base.empty() && (*path)[0] != '/') return std::nullopt;
       file = paths_.Resolve(pid, base, *path, call.target == Target::kExisting);
     }
   }
@@ -257,6 +259,7 @@ std::optional<Violation> Observer::JudgeBind(const struct seccomp_notif& notific
   const std::string path(address.sun_path, ::strnlen(address.sun_path, size - offsetof(struct sockaddr_un, sun_path)));
   if (address.sun_family != AF_UNIX || path.empty()) return std::nullopt;  // abstract names are the network namespace's
   const std::string base = path[0] == '/' ? "" : paths_.DirectoryOf(pid, AT_FDCWD);
+  if (base.empty() && path[0] != '/') return std::nullopt;
   const InsidePaths::Resolved file = paths_.Resolve(pid, base, path, false);
   if (MayBeWritten(file)) return std::nullopt;
   Violation violation;
