@@ -32,12 +32,11 @@ for directory in [control] if control else ['/scratch', '/tmp', '/dev/shm', '/wo
             os.symlink(path, path + b'/loop')
             made += 1
         except OSError: pass
-    os.chdir(directory)
-    for level in range(300 if control else 2000):
-        try:
-            os.mkdir('d')
-            os.chdir('d')
-        except OSError: break
+# Deeper than a path can be long.
+os.chdir(control or '/scratch')
+for level in range(60):
+    os.mkdir('d' * 100)
+    os.chdir('d' * 100)
 for name in names:
     if control: break
     try: os.mkdir(b'/usr/' + name)

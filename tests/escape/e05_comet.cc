@@ -39,12 +39,19 @@ Observation CometAndWait() {
   for (;;) ::pause();
 }
 
+// A dead one that the harness has not buried yet does not fly.
+bool IsPartOfIt(pid_t pid) {
+  const std::string stat = ReadText("/proc/" + std::to_string(pid) + "/stat");
+  const size_t end = stat.rfind(')');
+  return stat.find(kName) != std::string::npos && end + 2 < stat.size() && stat[end + 2] != 'Z' && stat[end + 2] != 'X';
+}
+
 // For a while: it is easily missed.
 bool IsFlying(int64_t for_ms) {
   const int64_t until = NowMs() + for_ms;
   do {
     for (const pid_t pid : Host::Descendants(::getpid())) {
-      if (ReadText("/proc/" + std::to_string(pid) + "/comm").rfind(kName, 0) == 0) return true;
+      if (IsPartOfIt(pid)) return true;
     }
   } while (NowMs() < until);
   return false;
