@@ -3,9 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <sstream>
-
 #include "escape/neighbour.h"
 #include "escape/probe.h"
 
@@ -13,15 +10,16 @@ namespace caisson::escape {
 
 namespace {
 
-// A process with a deaf child.
+// A process with a deaf child. Neither ends with its streams: that would be death enough.
 Observation Stay() {
   if (::fork() == 0) {
     ::setsid();
     for (int signal = 1; signal < 32; ++signal) ::signal(signal, SIG_IGN);
     for (;;) ::pause();
   }
-  SayReadyAndWait();
-  return Blocked(0);
+  std::puts("READY");
+  std::fflush(stdout);
+  for (;;) ::pause();
 }
 
 // Those that still run; a dead one that nobody has buried yet does not.
@@ -59,6 +57,7 @@ Judgement JudgeOrphans(Host& host) {
   Neighbour sandbox = Neighbour::InSandbox(host, "E09/stay");
   if (!sandbox.ready()) return Broken("the probe did not start: " + sandbox.End().process.err);
   const std::vector<pid_t> left = LeftAfterKilling(sandbox.process().pid(), &before);
+  for (const pid_t pid : left) ::kill(pid, SIGKILL);
   const Outcome ended = sandbox.End();
   if (before < 3) return Broken("the sandbox's processes were not seen");
   if (!left.empty())
