@@ -23,7 +23,7 @@ constexpr char kName[] = "selftest-comet";
   for (int fd = 0; fd < 3; ++fd) ::close(fd);
   while (NowMs() < until) {
     if (::fork() != 0) ::_exit(0);
-    ::usleep(500);
+    ::usleep(5000);  // long enough to be seen, too short to be killed one by one
   }
   ::_exit(0);
 }
