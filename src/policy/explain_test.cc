@@ -55,16 +55,17 @@ TEST(ExplainTest, Hosts) {
 }
 
 TEST(ExplainTest, Paths) {
-  const Result<Explanation> etc = ExplainPath(OnTop(""), "/etc", Access::kReadOnly);
+  Grants grants;
+  const Result<Explanation> etc = ExplainPath(OnTop(""), "/etc", Access::kReadOnly, grants);
   ASSERT_TRUE(etc);
   EXPECT_FALSE(etc->allowed);
   EXPECT_EQ(etc->what, "refused: /etc");
   EXPECT_EQ(etc->rule, "below /etc");
-  EXPECT_TRUE(ExplainPath(OnTop(""), "/usr/share", Access::kReadOnly)->allowed);
-  EXPECT_FALSE(ExplainPath(OnTop(""), "/usr/share", Access::kReadWrite)->allowed);
-  EXPECT_FALSE(ExplainPath(OnTop("project: {root_path: /srv}"), "/usr/share", Access::kReadOnly)->allowed);
+  EXPECT_TRUE(ExplainPath(OnTop(""), "/usr/share", Access::kReadOnly, grants)->allowed);
+  EXPECT_FALSE(ExplainPath(OnTop(""), "/usr/share", Access::kReadWrite, grants)->allowed);
+  EXPECT_FALSE(ExplainPath(OnTop("project: {root_path: /srv}"), "/usr/share", Access::kReadOnly, grants)->allowed);
   const Result<Explanation> allowed =
-      ExplainPath(OnTop("project: {root_path: /usr, allowed_paths: [{path: share}]}"), "/usr/share", Access::kReadOnly);
+      ExplainPath(OnTop("project: {root_path: /usr, allowed_paths: [{path: share}]}"), "/usr/share", Access::kReadOnly, grants);
   EXPECT_TRUE(allowed->allowed);
   EXPECT_EQ(allowed->rule, "allowed_paths has share");
 }
