@@ -53,6 +53,17 @@ int Mask(SetupContext& context, const std::string& path, const char* cover, unsi
   return AttachAndClose(tree, context.root_fd, target) == 0 ? 0 : errno;
 }
 
+// Inotify instances are counted against whoever made the user namespace as well, that is, against the host's root or
+// the caller, who has 128 of them on most hosts: one sandbox could take them all from him and from every other sandbox.
+// Each user namespace can have a lower limit of its own.
+int CapInotify(int proc) {
+  const int fd = ::openat(proc, "sys/user/max_inotify_instances", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? 0 : errno;  // a kernel without inotify
+  const int error = ::write(fd, "16", 2) == 2 ? 0 : errno;
+  ::close(fd);
+  return error;
+}
+
 // Programs count CPUs in /proc/stat when there is no /sys. What they find must be what they may use.
 int WriteCpuStatistics(SetupContext& context) {
   char text[16384];
@@ -201,18 +212,27 @@ int MountDevices(SetupContext& context) {
 }
 
 int MountProc(SetupContext& context) {
-  const unsigned kAttributes = (CAISSON_LEFT_OUT("read_only_proc") ? 0U : unsigned{MOUNT_ATTR_RDONLY}) |
-                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-  const int proc = context.spec->proc_pids_only
-                       ? NewFilesystem("proc", {{"subset", "pid"}, {"hidepid", "invisible"}}, kAttributes)
-                       : NewFilesystem("proc", {}, kAttributes);
 #ifdef CAISSON_MUTATIONS
-  // The host's processes can only be seen in the host's own mount of them.
-  const int host_proc = CAISSON_LEFT_OUT("pid_namespace") ? CloneTree(AT_FDCWD, "/proc", AT_RECURSIVE, 0) : -1;
-  if (host_proc >= 0 && AttachAndClose(host_proc, context.root_fd, "proc") != 0) return errno;
-  if (host_proc < 0)
+  if (CAISSON_LEFT_OUT("pid_namespace")) {
+    // The host's processes can only be seen in the host's own mount of them.
+    if (AttachAndClose(CloneTree(AT_FDCWD, "/proc", AT_RECURSIVE, 0), context.root_fd, "proc") != 0) return errno;
+    context.proc_fd = ::openat(context.root_fd, "proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return context.proc_fd < 0 ? errno : 0;
+  }
 #endif
-    if (AttachAndClose(proc, context.root_fd, "proc") != 0) return errno;
+  constexpr unsigned kAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  int proc = NewFilesystem("proc", {}, kAttributes);
+  if (proc < 0) return errno;
+  if (const int error = CapInotify(proc); error != 0) return error;
+  if (context.spec->proc_pids_only) {
+    ::close(proc);
+    proc = NewFilesystem("proc", {{"subset", "pid"}, {"hidepid", "invisible"}}, kAttributes);
+    if (proc < 0) return errno;
+  }
+  struct mount_attr read_only {};
+  read_only.attr_set = CAISSON_LEFT_OUT("read_only_proc") ? 0 : MOUNT_ATTR_RDONLY;
+  if (::mount_setattr(proc, "", AT_EMPTY_PATH, &read_only, sizeof(read_only)) != 0) return errno;
+  if (AttachAndClose(proc, context.root_fd, "proc") != 0) return errno;
   context.proc_fd = ::openat(context.root_fd, "proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (context.proc_fd < 0) return errno;
   if (CAISSON_LEFT_OUT("proc_masks")) return 0;
