@@ -161,7 +161,7 @@ Result<UniqueFd> OpenResultFile(const std::string& path) {
 }
 
 Status WriteJson(int fd, const nlohmann::json& document) {
-  const std::string text = document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string text = document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
   // A pipe or a terminal cannot be truncated and need not be.
   if (::ftruncate(fd, 0) != 0 && errno != EINVAL) return Error::System(errno, "--result: truncate");
   for (size_t written = 0; written < text.size();) {

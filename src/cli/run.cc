@@ -226,7 +226,7 @@ int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& event
       events.Write("result", {{"result", document}});
     }
     if (flags.shared.json) {
-      std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+      std::puts(document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
     }
     if (flags.result_file) {
       if (Status written = WriteJson(flags.result_file.get(), document); !written) {

@@ -202,7 +202,7 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     }
   }
   if (flags.json)
-    std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::puts(document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
   else
     summary.Print(result);
   return ExitCode(result);
