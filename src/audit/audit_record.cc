@@ -72,7 +72,7 @@ Result<Details> ReadAdmit(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectObject(value, path, {"policy_digest", "source_digest", "plan_digest", "overrides"}));
   Admit admit;
   CAISSON_TRY(admit.policy_digest, ReadRequired(value, path, "policy_digest", ReadSha256));
-  CAISSON_TRY(admit.source_digest, ReadRequired(value, path, "source_digest", ReadSha256));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "source_digest", admit.source_digest, ReadSha256));
   CAISSON_TRY_VOID(ReadOptional(value, path, "plan_digest", admit.plan_digest, ReadSha256));
   CAISSON_TRY_VOID(ReadOptional(value, path, "overrides", admit.overrides, ReadOverrides));
   return Details(std::move(admit));

@@ -39,7 +39,7 @@ Status AuditTrail::Admitted(const std::string& request_id, const std::string& po
 }
 
 Status AuditTrail::Rejected(const std::string& request_id, const Error& error) const {
-  return Append(request_id, audit::Reject{"", audit::OneLine(error.message), "", ""});
+  return Append(request_id, audit::Reject{"admission", audit::OneLine(error.message), "", ""});
 }
 
 Status AuditTrail::Ended(const verify::VerificationResult& result, const std::string& document) const {

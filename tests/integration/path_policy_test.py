@@ -89,7 +89,7 @@ class Paths:
         self.ask(place, "ro", flags=("--audit", log, "--memory", "1500M"))
         records = [json.loads(line) for line in log.read_text().splitlines()]
         self.assertEqual([record["type"] for record in records], ["reject", "result", "admit", "result"])
-        self.assertEqual(records[2]["overrides"][0]["kind"], "raise_limit")
+        self.assertEqual(records[2]["details"]["overrides"][0]["kind"], "raise_limit")
         self.assertEqual(self.caisson("audit", "verify", log).returncode, 0)
         # What cannot be recorded does not happen.
         full = self.caisson("run", "--audit", "/dev/full", "--", "echo", "ran")
