@@ -55,6 +55,7 @@ Judgement JudgePlanted(Host& host) {
   if (!fs::exists(marker)) return Vacuous("even bare the planted programs are not run");
   fs::remove(marker);
 
+  const std::string caisson = fs::absolute(host.caisson());  // started from elsewhere
   // Before it runs, while it runs, and when its artifacts are taken.
   const json request = {
       {"source", {{"path", directory}}},
@@ -62,10 +63,10 @@ Judgement JudgePlanted(Host& host) {
       {"artifacts", {"/scratch/**"}}};
   const std::string file = host.WriteFile("request.json", request.dump());
   for (const std::vector<std::string>& argv :
-       {std::vector<std::string>{host.caisson(), "verify", "--json", "--artifacts", host.MakeDirectory(), file},
-        {host.caisson(), "run", "--workspace", ".", "--", "true"},
-        {host.caisson(), "run", "--workspace", ".:cow", "--", "true"},
-        {host.caisson(), "doctor"}}) {
+       {std::vector<std::string>{caisson, "verify", "--json", "--artifacts", host.MakeDirectory(), file},
+        {caisson, "run", "--workspace", ".", "--", "true"},
+        {caisson, "run", "--workspace", ".:cow", "--", "true"},
+        {caisson, "doctor"}}) {
     const Finished run = start(argv);
     if (fs::exists(marker)) return Broken("caisson " + argv[1] + " ran a planted program: " + ReadText(marker));
     if (run.out.find("PLANTED") != std::string::npos)
