@@ -82,7 +82,7 @@ Judgement JudgeSum(Host& host) {
   if (saw->seen == Seen::kBlocked) return Held("the sum is counted and throttled");
   if (nlohmann::json::parse(relay.result->text)["isolation"]["degraded"].dump().find("cgroup") == std::string::npos)
     return Broken(saw->detail);
-  return Held("orphans are counted; CPU time is not limited without a cgroup, as the result says");
+  return Vacuous("orphans are counted, but CPU time is not limited without a cgroup, as the result says");
 }
 
 const Registration kRow(Row{
