@@ -92,7 +92,8 @@ int MountOverlay(SetupContext& context, int lower_tree, int index, const char* t
 }
 
 int AttachMount(SetupContext& context, const Mount& mount, int detached, int index) {
-  const unsigned attributes = mount.access == Access::kReadWrite ? kWritableTree : kWritableTree | MOUNT_ATTR_RDONLY;
+  const bool writable = mount.access == Access::kReadWrite || CAISSON_LEFT_OUT("read_only_workspace");
+  const unsigned attributes = writable ? kWritableTree : kWritableTree | MOUNT_ATTR_RDONLY;
   const char* target = mount.target.c_str() + 1;
   struct stat info {};
   if (::fstat(mount.source.get(), &info) != 0) return errno;

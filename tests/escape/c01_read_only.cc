@@ -89,6 +89,14 @@ Observation Attribute() {
 
 const std::vector<Report> kReports = {{"FilesystemWriteViolation", "fs.write"}};
 
+constexpr char kMounts[] = R"(
+writable = ('/scratch', '/tmp', '/dev/shm')
+lines = [line.split() for line in pathlib.Path('/proc/self/mountinfo').read_text().splitlines()]
+found = [line[4] for line in lines if 'ro' not in line[5].split(',') and line[4] not in writable]
+if found: escaped('not mounted read-only: ' + ' '.join(found[:5]))
+blocked(0, 'all mounted read-only')
+)";
+
 const Registration kRow(Row{
     .id = "C01",
     .title = "changing /usr, /etc, /bin, /lib: create, write, rename, chmod, truncate",
@@ -96,7 +104,9 @@ const Registration kRow(Row{
     .walls = {"read-only mounts", "landlock"},
     .attempts = {{.name = "shown", .probe = Shown, .expect = {.errnos = {EROFS, EACCES, EPERM}, .reports = kReports}},
                  {.name = "own", .probe = Own, .expect = {.errnos = {EROFS}, .reports = kReports}},
-                 {.name = "attribute", .probe = Attribute, .expect = {.errnos = {EROFS}, .reports = kReports}}},
+                 {.name = "attribute", .probe = Attribute, .expect = {.errnos = {EROFS}, .reports = kReports}},
+                 // Ownership alone would refuse most of it; the mounts must too.
+                 {.name = "mounts", .python = kMounts}},
 });
 
 }  // namespace

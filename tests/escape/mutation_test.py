@@ -7,6 +7,7 @@ program has no such switch is checked here too. A mutation runs only the rows na
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -56,14 +57,10 @@ class Mutation(unittest.TestCase):
 
     def test_every_switch_is_listed(self):
         source = "".join(path.read_text() for path in (REPOSITORY / "src").rglob("*.cc"))
-        for mutation in MUTATIONS:
-            self.assertIn(f'"{mutation.wall}"', source)
-        import re
-
         switches = set(re.findall(r'CAISSON_LEFT_OUT\("(\w+)"\)', source)) | set(
             re.findall(r'std::pair\{"(\w+_namespace)", CLONE_NEW', source)
         )
-        self.assertEqual(switches, {mutation.wall for mutation in MUTATIONS})
+        self.assertEqual(switches, {wall for mutation in MUTATIONS for wall in mutation.wall.split(",")})
 
 
 class Release(unittest.TestCase):
@@ -71,7 +68,7 @@ class Release(unittest.TestCase):
         if not RELEASE.exists():
             skip("mutation", "the release program is not built")
         program = RELEASE.read_bytes()
-        for text in [b"CAISSON_MUTATE"] + [m.wall.encode() for m in MUTATIONS if "_" in m.wall and m.unique]:
+        for text in [b"CAISSON_MUTATE"] + [m.wall.encode() for m in MUTATIONS if m.unique]:
             self.assertNotIn(text, program)
 
 
