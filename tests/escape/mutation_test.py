@@ -16,14 +16,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from caisson import REPOSITORY, STARTED_BY_ROOT, skip
 from mutations import MUTATIONS
 
-BUILD = REPOSITORY / "build/mutation/src"
+MUTANT = REPOSITORY / "build/mutation/src/caisson"
 RELEASE = REPOSITORY / "build/release/src/caisson"
+SELFTEST = REPOSITORY / "build/release/src/caisson-selftest"
 
 
 def run_rows(rows, wall=""):
     """The verdict of each row with `wall` left out, and why."""
     done = subprocess.run(
-        [BUILD / "caisson-selftest", "--json", "--row", ",".join(rows)],
+        [SELFTEST, "--caisson", MUTANT, "--json", "--row", ",".join(rows)],
         env=os.environ | {"CAISSON_MUTATE": wall},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -39,8 +40,9 @@ class Mutation(unittest.TestCase):
     def setUpClass(cls):
         if not STARTED_BY_ROOT:
             skip("mutation", "walls are left out as root only: a user's own processes would be in reach")
-        if not os.access(BUILD / "caisson-selftest", os.X_OK):
-            skip("mutation", "build/mutation is not built; ./dev test builds it")
+        for program in (MUTANT, SELFTEST):
+            if not os.access(program, os.X_OK):
+                skip("mutation", f"{program} is not built; ./dev test builds it")
 
     def test_rows_hold_when_nothing_is_left_out(self):
         rows = sorted({row for mutation in MUTATIONS for row in mutation.rows})
