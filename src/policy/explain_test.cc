@@ -64,8 +64,8 @@ TEST(ExplainTest, Paths) {
   EXPECT_TRUE(ExplainPath(OnTop(""), "/usr/share", Access::kReadOnly, grants)->allowed);
   EXPECT_FALSE(ExplainPath(OnTop(""), "/usr/share", Access::kReadWrite, grants)->allowed);
   EXPECT_FALSE(ExplainPath(OnTop("project: {root_path: /srv}"), "/usr/share", Access::kReadOnly, grants)->allowed);
-  const Result<Explanation> allowed =
-      ExplainPath(OnTop("project: {root_path: /usr, allowed_paths: [{path: share}]}"), "/usr/share", Access::kReadOnly, grants);
+  const Result<Explanation> allowed = ExplainPath(OnTop("project: {root_path: /usr, allowed_paths: [{path: share}]}"),
+                                                  "/usr/share", Access::kReadOnly, grants);
   EXPECT_TRUE(allowed->allowed);
   EXPECT_EQ(allowed->rule, "allowed_paths has share");
 }
