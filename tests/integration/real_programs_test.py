@@ -21,7 +21,7 @@ import unittest
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "support"), str(TESTS / "support" / "real_programs")]
 from caisson import CallerCase, Leftovers, both_callers, need_tool, skip
-from differences import DIFFERENCES
+from differences import DIFFERENCES, FATAL, NOTICES
 
 PROGRAMS = TESTS / "support" / "real_programs"
 DOCUMENT = TESTS.parent / "docs" / "user" / "compatibility.md"
@@ -291,14 +291,44 @@ class Stress(Twice):
                     self.assertEqual(len(pathlib.Path(path).read_text().splitlines()), len(text.splitlines()), path)
 
 
-class Document(unittest.TestCase):
-    """docs/user/compatibility.md has a row for each entry of differences.py, and no other."""
+class Notices(Twice):
+    """What docs/user/compatibility.md says that a program may notice is so."""
 
-    def test_its_table_is_the_list(self):
-        table = re.search(r"<!-- differences -->\n(.*?)<!-- /differences -->", DOCUMENT.read_text(), re.S)[1]
-        rows = [f"| {entry.name} | {entry.reason} | {f'`{entry.profile}`' if entry.profile else ''} |" for entry in DIFFERENCES]
-        head = ["| what | why | profile line that changes it |", "|---|---|---|"]
-        self.assertEqual(table.splitlines(), [re.sub(r" +\|", " |", row) for row in head + rows])
+    PREFACE = (
+        "import ctypes, errno, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "def call(*words): return '' if libc.syscall(*words) >= 0 else errno.errorcode[ctypes.get_errno()]\n"
+    )
+
+    def test_each_is_true(self):
+        rules = self.directory({"profile.yaml": PROFILE}) / "profile.yaml"
+        for notice in NOTICES:
+            with self.subTest(notice.sees):
+                program = f"{self.PREFACE}raise SystemExit(0 if {notice.probe} else 'it is not so')\n"
+                done, _ = self.inside("python3", "-c", program, flags=("--profile", rules))
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+
+    def test_fatal_calls(self):
+        for name, number in FATAL.items():
+            with self.subTest(name):
+                done, result = self.inside("python3", "-c", f"{self.PREFACE}call({number}, 0, 0, 0)")
+                self.assertEqual((done.returncode, result["failure_class"]), (159, "SyscallViolation"))
+
+
+class Document(unittest.TestCase):
+    """The tables of docs/user/compatibility.md are what differences.py says."""
+
+    def assert_table(self, mark, rows):
+        table = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", DOCUMENT.read_text(), re.S)[1]
+        self.assertEqual(table.splitlines(), [re.sub(r" +", " ", f"| {' | '.join(row)} |") for row in rows])
+
+    def test_differences(self):
+        rows = [(entry.name, entry.reason, f"`{entry.profile}`" if entry.profile else "") for entry in DIFFERENCES]
+        self.assert_table("differences", [("what", "why", "profile line that changes it"), ("---",) * 3, *rows])
+
+    def test_notices(self):
+        rows = [(notice.sees, notice.because, notice.instead) for notice in NOTICES]
+        rows.append((f"its end (exit 159) at {', '.join(f'`{name}`' for name in FATAL)}", "nothing ordinary calls them", ""))
+        self.assert_table("notices", [("a program sees", "because", "so"), ("---",) * 3, *rows])
 
 
 if __name__ == "__main__":

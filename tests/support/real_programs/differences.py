@@ -60,3 +60,54 @@ DIFFERENCES = (
         "etc_paths: [/etc/alternatives, /etc/ld.so.cache, /etc/services, /etc/protocols]",
     ),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Notice:
+    """What no test of CPython's looks at. The probe is a Python expression that is true inside."""
+
+    sees: str
+    because: str
+    instead: str
+    probe: str
+
+
+# `call` in a probe makes a system call by its number and gives the name of its error.
+NOTICES = (
+    Notice(
+        "no `/sys`",
+        "it describes the host",
+        "`nproc` and `sched_getaffinity` give the processors that may be used",
+        "not os.path.exists('/sys/devices') and os.sched_getaffinity(0)",
+    ),
+    Notice(
+        "`ENOSYS` from `capset`, `sync`, `splice`, `tee`, `vmsplice`",
+        "the filter lists what is allowed, and what it does not name is absent as on an older kernel",
+        "most programs fall back; `seccomp: {allow: [capset]}` lets one through",
+        "{call(126, None, None), call(162), call(275, -1, None, -1, None, 0, 0), call(276, 0, 1, 1, 0), call(278, 0, None, 0, 0)}"
+        " == {'ENOSYS'}",
+    ),
+    Notice(
+        "`EPERM` from `ptrace`, `process_vm_readv`, `mount`, `chroot`, `unshare`",
+        "they reach into other processes or change what is seen",
+        "debuggers and containers do not run inside; `on_violation: report` if trying is all a program does",
+        "{call(101, 0, 0, 0, 0), call(310, 1, None, 0, None, 0, 0), call(165, None, None, None, 0, None), call(161, b'/'),"
+        " call(272, 0x10000000)} == {'EPERM'}",
+    ),
+    Notice(
+        "`EACCES` from `mq_open`",
+        "POSIX message queues are files of a file system that Landlock has no rule for",
+        "System V queues (`msgget`), pipes and sockets work; `landlock: false` gives up a wall for it",
+        "libc.mq_open(b'/queue', os.O_CREAT | os.O_RDWR, 0o600, None) < 0 and ctypes.get_errno() == errno.EACCES"
+        " and libc.msgget(0, 0o600) >= 0",
+    ),
+    Notice(
+        "no other user, no set-user-id program that works",
+        "one user is mapped, and privileges cannot grow",
+        "install what needs `sudo` on the host; it is below `/usr` inside",
+        "os.getuid() != 0 and call(105, 0) == 'EINVAL' and open('/proc/self/uid_map').read().split()[2] == '1'",
+    ),
+)
+
+# System calls that end the run at once, with exit code 159: no ordinary program makes them.
+FATAL = {"setns": 308, "bpf": 321, "vhangup": 153}
