@@ -1,4 +1,5 @@
-"""Runs modules of CPython's own test package and writes each test's outcome to standard output, one JSON array a line.
+"""Runs modules of CPython's own test package and writes each test's outcome to standard output, one JSON array a line:
+its id, what became of it, what it said, and how many seconds it took.
 
     python3.11 outcomes.py [-m PATTERN]... [-x PATTERN]... MODULE...
 
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 
 from test import support
@@ -25,6 +27,15 @@ class Recorder(unittest.TextTestResult):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.outcomes = {}
+        self.began, self.seconds = {}, {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began[test.id()] = time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.seconds[test.id()] = time.monotonic() - self.began[test.id()]
 
     def note(self, test, outcome, detail=""):
         if self.outcomes.get(test.id(), ("ok", ""))[0] in ("ok", "skipped"):
@@ -32,7 +43,7 @@ class Recorder(unittest.TextTestResult):
 
     def addSuccess(self, test):
         super().addSuccess(test)
-        self.note(test, self.outcomes.get(test.id(), ("ok", ""))[0], self.outcomes.get(test.id(), ("", ""))[1])
+        self.outcomes.setdefault(test.id(), ("ok", ""))
 
     def addError(self, test, err):
         super().addError(test, err)
@@ -84,7 +95,7 @@ def main():
             try:
                 tests = unittest.defaultTestLoader.loadTestsFromName(f"test.{name}")
             except unittest.SkipTest as why:
-                print(json.dumps([f"test.{name}", "skipped", str(why)]), file=report, flush=True)
+                print(json.dumps([f"test.{name}", "skipped", str(why), 0]), file=report, flush=True)
                 continue
             chosen = unittest.TestSuite(
                 test
@@ -94,10 +105,10 @@ def main():
             )
             result = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=Recorder).run(chosen)
             for test, (outcome, detail) in result.outcomes.items():
-                print(json.dumps([test, outcome, detail[:300]]), file=report, flush=True)
+                print(json.dumps([test, outcome, detail[:300], round(result.seconds.get(test, 0), 1)]), file=report, flush=True)
             support.reap_children()
             os.chdir("/")
-    print(json.dumps(["", "finished", ""]), file=report, flush=True)
+    print(json.dumps(["", "finished", "", 0]), file=report, flush=True)
 
 
 if __name__ == "__main__":
