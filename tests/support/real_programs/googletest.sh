@@ -7,8 +7,12 @@ cmake -S . -B build -G 'Unix Makefiles' -DBUILD_GMOCK=OFF -DINSTALL_GTEST=OFF -D
 make -C build -j2 $tests >&2
 cd build
 find . -name '*.o' | sort | xargs sha256sum
+# Its tests leave things in the temporary directory; nobody else's may be there.
+mkdir tmp && export TEST_TMPDIR="$PWD/tmp"
 for test in $tests; do
   echo "== $test"
-  googletest/"$test" --gtest_color=no --gtest_print_time=0 2>&1 | grep -E '^\[ +(OK|FAILED|SKIPPED|PASSED) '
+  # The stress test's own report is of failures it makes on purpose, in any order; CTest knows whether it passed.
+  [ $test = gtest_stress_test ] ||
+    googletest/$test --gtest_color=no --gtest_print_time=0 2>/dev/null | grep -E '^\[ +(OK|FAILED|SKIPPED|PASSED) '
   ctest -R "^$test\$" | sed -nE '/Passed|Failed/s/ +[0-9.]+ sec//p'
 done
