@@ -223,7 +223,10 @@ int MountProc(SetupContext& context) {
   constexpr unsigned kAttributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   int proc = NewFilesystem("proc", {}, kAttributes);
   if (proc < 0) return errno;
-  if (const int error = CapInotify(proc); error != 0) return error;
+  // Without a user namespace of its own there are no counters of its own to cap.
+  if (!CAISSON_LEFT_OUT("user_namespace")) {
+    if (const int error = CapInotify(proc); error != 0) return error;
+  }
   if (context.spec->proc_pids_only) {
     ::close(proc);
     proc = NewFilesystem("proc", {{"subset", "pid"}, {"hidepid", "invisible"}}, kAttributes);
