@@ -14,7 +14,7 @@ sed -i s/^50$/fifty/ numbers; git commit -qam 'main changes 50'
 git checkout -q side; sed -i s/^50$/FIFTY/ numbers; git mv plain moved; git commit -qam 'side changes 50'
 git checkout -q -b topic v1; printf 'topic\n' >topic; git add topic; git commit -qm topic; printf 'more\n' >>topic; git commit -qam 'topic again'
 git checkout -q main
-git merge side >../merge.out 2>&1 && exit 9 || true
+if git merge side >../merge.out 2>&1; then exit 9; fi  # it must conflict
 grep -c '<<<<<<<' numbers; git status --short; git diff --name-only --diff-filter=U
 seq 1 100 | sed s/^50$/both/ >numbers; git add numbers; git commit -qm 'merged'
 git checkout -q topic; git rebase -q main; git checkout -q main; git merge -q --ff-only topic
