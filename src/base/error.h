@@ -16,6 +16,9 @@ enum class ErrorKind {
   kDenied,       // policy refused
   kUnsupported,  // this machine cannot build a wall that was asked for
   kSystem,       // a system call failed where it should not have
+  kNotFound,     // there is no such thing, or none the caller may know of
+  kConflict,     // what was asked does not fit the state things are in
+  kExhausted,    // a bound is reached; the same may succeed later
 };
 
 struct Error {
@@ -26,6 +29,9 @@ struct Error {
   static Error Invalid(std::string message) { return {ErrorKind::kInvalid, 0, std::move(message)}; }
   static Error Denied(std::string message) { return {ErrorKind::kDenied, 0, std::move(message)}; }
   static Error Unsupported(std::string message) { return {ErrorKind::kUnsupported, 0, std::move(message)}; }
+  static Error NotFound(std::string message) { return {ErrorKind::kNotFound, 0, std::move(message)}; }
+  static Error Conflict(std::string message) { return {ErrorKind::kConflict, 0, std::move(message)}; }
+  static Error Exhausted(std::string message) { return {ErrorKind::kExhausted, 0, std::move(message)}; }
   // `what` reads as the failed deed: "open /dev/null". The errno's text is appended.
   static Error System(int errno_value, std::string what);
 
