@@ -1,13 +1,11 @@
 #include "service/config.h"
 
-#include <fcntl.h>
-
 #include <array>
 #include <functional>
 #include <limits>
 
 #include "base/units.h"
-#include "linux/files.h"
+#include "policy/profile_store.h"
 #include "policy/yaml_fields.h"
 
 namespace caisson::service {
@@ -172,7 +170,7 @@ Result<Config> ReadConfig(std::string_view text, const std::string& file) {
 }
 
 Result<Config> LoadConfig(const std::string& path) {
-  CAISSON_TRY(const std::string text, linux_sys::ReadSmallFile(AT_FDCWD, path.c_str(), policy::kMaxYamlBytes));
+  CAISSON_TRY(const std::string text, policy::ReadPolicyFile(path));
   return ReadConfig(text, path);
 }
 
