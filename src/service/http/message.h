@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "service/service.h"
+
 namespace caisson::service::http {
 
 // The other end of a connection, as the kernel names it.
@@ -30,6 +32,7 @@ struct Request {
   int64_t content_length = 0;
   std::string body;
   Peer peer;
+  std::optional<Caller> caller;  // who asks, once Handler::Begin established it
 
   // The field's value. No field that is asked for may come twice: the reader refuses that.
   std::optional<std::string_view> Field(std::string_view name) const;
@@ -39,7 +42,9 @@ struct Response {
   int status = 200;
   std::vector<std::pair<std::string, std::string>> fields;
   std::string body;
-  std::string route;  // the template that matched, "/v1/jobs/{id}"; for counting, never sent
+  // For counting and logs, never sent:
+  std::string route;  // the template that matched, "/v1/jobs/{id}"
+  std::string fault;  // what failed on our side
 };
 
 // A body that is made while it is sent: events as they happen, the output of a running job, a file. Next is called on a
@@ -88,7 +93,7 @@ class Handler {
 
   // Judges the head before any byte of the body is read: the most bytes the body may have, or the refusal. Runs on the
   // thread that serves all connections: it must not block.
-  virtual std::variant<int64_t, Response> Begin(const Request& head) = 0;
+  virtual std::variant<int64_t, Response> Begin(Request& head) = 0;
   // Runs on a pool thread and may block. `wake` outlives the connection.
   virtual Answer Handle(const Request& request, const Wake& wake) = 0;
   // The answer to what is no request, or to what the server has no room for; `retry_after_s` 0: none.

@@ -42,6 +42,7 @@ struct Finished {
   std::string peer;  // "uid:1000", "127.0.0.1"
   int64_t duration_ms = 0;
   int64_t bytes_sent = 0;
+  std::string fault;  // what failed on our side, where something did
 };
 
 struct ServerBounds {
