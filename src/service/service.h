@@ -24,8 +24,9 @@
 
 namespace caisson::service {
 
-enum class Right : uint8_t { kSubmit, kRead, kApprove, kAdmin };
-inline constexpr std::array<const char*, 4> kRightNames = {"submit", "read", "approve", "admin"};
+// kMetrics is for scrapers: the numbers name all tenants, and nothing else may be asked with it.
+enum class Right : uint8_t { kSubmit, kRead, kApprove, kAdmin, kMetrics };
+inline constexpr std::array<const char*, 5> kRightNames = {"submit", "read", "approve", "admin", "metrics"};
 
 // Who asks, as authentication established it. Nothing in it comes from the body of a request.
 struct Caller {
