@@ -60,7 +60,7 @@ Status CollectArtifacts(const Request& request, runtime::Run& run, const std::st
   if (request.artifacts.empty()) return {};
   if (!directory.empty() && ::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
     return Error::System(errno, "make " + directory);
-  runtime::Collection collection = run.Collect(request.artifacts);
+  CAISSON_TRY(runtime::Collection collection, run.Collect(request.artifacts));
   for (const runtime::CollectedFile& file : collection.files) {
     Artifact artifact{file.path, file.bytes.size(), Sha256Hex(file.bytes), ""};
     artifact.ref = "sha256:" + artifact.sha256;
