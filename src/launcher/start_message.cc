@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
 #include "launcher/messages.h"
 #include "linux/syscall_names.h"
 
@@ -193,12 +194,14 @@ Status CheckWhole(const StartMessage& message) {
       return Error::Invalid("start.commands.argv: the program is not named");
   }
   if (const std::string* path = FindFileThroughFile(spec))
-    return Error::Invalid("start.workspace_files: " + *path + " is below something that is not a directory");
+    return Error::Invalid("start.workspace_files: " + EscapeForTerminal(*path) +
+                          " is below something that is not a directory");
   for (const Mount& mount : spec.mounts) {
     const auto covers = [&](std::string_view tree) { return IsAtOrBelow(mount.target, tree); };
     if (std::any_of(kOwnTrees.begin(), kOwnTrees.end(), covers) ||
         std::any_of(spec.system_paths.begin(), spec.system_paths.end(), covers))
-      return Error::Invalid("start.mounts: the target " + mount.target + " lies in a tree that the sandbox makes");
+      return Error::Invalid("start.mounts: the target " + EscapeForTerminal(mount.target) +
+                            " lies in a tree that the sandbox makes");
   }
   const bool captured = spec.stdio == sandbox::Stdio::kCapture;
   if (captured && spec.limits.output_bytes > kMaxCapturedBytes)

@@ -11,7 +11,6 @@ import pathlib
 import secrets
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import unittest
@@ -33,6 +32,7 @@ LIMITS = {
 class LaunchedCase(CallerCase):
     LAUNCHER_BY_USER = False
     FLAGS = ()
+    through_launcher = True
 
     @classmethod
     def setUpClass(cls):
@@ -53,7 +53,8 @@ class LaunchedCase(CallerCase):
         return launcher
 
     def environment(self, extra=None):
-        return super().environment({"CAISSON_LAUNCHER": str(self.launcher.socket)} | (extra or {}))
+        own = {"CAISSON_LAUNCHER": str(self.launcher.socket)} if self.through_launcher else {}
+        return super().environment(own | (extra or {}))
 
     def start_sleeper(self, *flags):
         """A verification that goes on until it is ended; its workload carries the marker."""
@@ -121,16 +122,14 @@ class Same:
             facts["isolation"] = {key: value for key, value in result["isolation"].items() if key != "host_uid"}
         return facts
 
-    def compare(self, source, **options):
+    def compare(self, source, limits=None, **options):
         options.setdefault("checks", [check("python3", "-S", "main.py")])
-        files = {"main.py": attacks.program(source, "plain"), "data/old.txt": "old\n"}
-        results = []
-        for variables in ({"CAISSON_LAUNCHER": str(self.launcher.socket)}, {}):
-            self.environment = lambda extra=None, own=variables: CallerCase.environment(self, own | (extra or {}))
-            results.append(self.verify(files=files, limits=LIMITS | options.get("limits", {}), **{
-                key: value for key, value in options.items() if key != "limits"
-            }))
-        launched, own = results
+        options["files"] = {"main.py": attacks.program(source, "plain"), "data/old.txt": "old\n"}
+        options["limits"] = LIMITS | (limits or {})
+        launched = self.verify(**options)
+        self.through_launcher = False
+        own = self.verify(**options)
+        self.through_launcher = True
         self.assertEqual(self.facts(launched), self.facts(own))
         return launched
 
@@ -335,7 +334,7 @@ class Hostile:
             ):
                 socket.send_fds(self.client.control, [data], fds)
         self.assert_still_serves()
-        self.assertEqual(self.launcher.supervisors(), [])
+        wait_until(lambda: self.launcher.supervisors() == [], 10, "supervisors are gone")
         held = os.listdir(f"/proc/{self.launcher.pid}/fd")
         self.assertLess(len(held), 10, held)
 
@@ -381,13 +380,13 @@ class Hostile:
         first, second = self.client.open(), self.client.open()
         wait_until(lambda: len(self.launcher.supervisors()) == 2, 10, "supervisors wait")
         for pid in self.launcher.supervisors():
+
             def only_its_own(pid=pid):
                 held = {int(fd): os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
                 return True if sorted(held) == [0, 1, 2, 3] and held[3].startswith("socket:") else held
 
             wait_until(only_its_own, 10, "descriptors")
-            environment = pathlib.Path(f"/proc/{pid}/comm").read_text()
-            self.assertEqual(environment, "caisson-run\n")
+            self.assertEqual(pathlib.Path(f"/proc/{pid}/comm").read_text(), "caisson-run\n")
         first.close()
         second.close()
 
