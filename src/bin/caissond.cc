@@ -28,8 +28,7 @@
 #include "service/log.h"
 #include "service/reconciler.h"
 #include "service/workers.h"
-#include "store/postgres/postgres_store.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 
 namespace caisson {
 namespace {
@@ -117,7 +116,7 @@ Status MakeStateDirectory(const std::string& path, const std::optional<User>& us
 
 Result<std::unique_ptr<store::Store>> OpenStore(const Config& config) {
   if (config.database == "sqlite") return store::sqlite::OpenSqlite(config.state_dir + "/caisson.db");
-  return store::postgres::OpenPostgres(config.database);
+  return Error::Invalid("database: only sqlite");
 }
 
 Result<std::optional<service::CallbackSender>> MakeSender(const Config& config) {
