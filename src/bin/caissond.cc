@@ -115,7 +115,7 @@ Status MakeStateDirectory(const std::string& path, const std::optional<User>& us
 }
 
 Result<std::unique_ptr<store::Store>> OpenStore(const Config& config) {
-  if (config.database == "sqlite") return store::sqlite::OpenSqlite(config.state_dir + "/caisson.db");
+  if (config.database == "sqlite") return store::OpenSqlite(config.state_dir + "/caisson.db");
   return Error::Invalid("database: only sqlite");
 }
 
