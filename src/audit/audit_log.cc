@@ -197,22 +197,29 @@ Result<AuditLog> AuditLog::Open(std::string path) {
   return AuditLog(std::move(path));
 }
 
-Result<Head> AuditLog::Append(const Entry& entry) const {
+Result<Head> AuditLog::Append(const Entry& entry) const { return Append(std::span(&entry, 1)); }
+
+Result<Head> AuditLog::Append(std::span<const Entry> entries) const {
   CAISSON_TRY(const OpenedFile file, OpenForAppending(path_));
-  CAISSON_TRY(const std::optional<Head> head, ReadHead(file, path_));
-  const Record record = Chain(entry, head, UtcNow());
-  const std::string line = Canonical(record);
-  // What our own reader would refuse must not get in: nothing could be appended after it.
-  if (const Result<Record> read_back = ParseAuditRecord(line); !read_back) {
-    return Error(read_back.error()).In("audit record");
+  CAISSON_TRY(std::optional<Head> head, ReadHead(file, path_));
+  std::string lines;
+  for (const Entry& entry : entries) {
+    const Record record = Chain(entry, head, UtcNow());
+    const std::string line = Canonical(record);
+    // What our own reader would refuse must not get in: nothing could be appended after it.
+    if (const Result<Record> read_back = ParseAuditRecord(line); !read_back) {
+      return Error(read_back.error()).In("audit record");
+    }
+    lines.append(line).push_back('\n');
+    head = Head{record.seq, record.hash};
   }
-  if (const Status written = WriteDurably(file, path_, line + "\n"); !written) {
+  if (const Status written = WriteDurably(file, path_, lines); !written) {
     // Whether or not this works, nobody was told that the record exists. Where it does not, the next append finds a
     // torn line and says so.
     if (::ftruncate(file.fd.get(), file.size) == 0) ::fsync(file.fd.get());
     return written.error();
   }
-  return Head{record.seq, record.hash};
+  return *head;
 }
 
 const char* ChainFaultName(ChainFault fault) {

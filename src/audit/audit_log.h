@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "audit/audit_record.h"
@@ -24,6 +25,8 @@ class AuditLog {
   // Returns when the record is on the disk (fsync). On any error the file is as it was and what the entry announces
   // must not happen: a full disk stops the work, it does not go unrecorded.
   Result<Head> Append(const Entry& entry) const;
+  // The same for several, in their order, at the price of one: all of them or none. `entries` is not empty.
+  Result<Head> Append(std::span<const Entry> entries) const;
 
  private:
   explicit AuditLog(std::string path) : path_(std::move(path)) {}

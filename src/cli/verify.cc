@@ -181,7 +181,7 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     }
     verify::VerifyOptions options;
     options.signal_fd = TakeSignals();
-    options.artifacts_dir = artifacts;
+    if (!artifacts.empty()) options.keep_artifact = verify::KeepIn(artifacts);
     options.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) {
       summary.Started(command, index, count);
     };

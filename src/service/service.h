@@ -33,6 +33,9 @@ struct Caller {
   std::string subject;  // "uid:1000", "token:ci"
   std::string tenant;   // his jobs; an admin sees all tenants'
   std::set<Right> rights;
+
+  // An admin has every right.
+  bool Has(Right right) const { return rights.count(right) != 0 || rights.count(Right::kAdmin) != 0; }
 };
 
 struct JobDetails {

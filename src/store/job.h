@@ -10,6 +10,12 @@
 
 namespace caisson::store {
 
+// A file of service/blobs.h.
+struct Blob {
+  std::string sha256;
+  int64_t bytes = 0;
+};
+
 // queued → (awaiting_approval → queued) → admitted → running → one of the five ends
 enum class JobState : uint8_t {
   kQueued,
@@ -37,6 +43,7 @@ struct Job {
   std::string request_digest;  // SHA-256 of its canonical form: what "the same body" means
   std::string idempotency_key;
   std::vector<std::pair<std::string, std::string>> labels;
+  std::vector<Blob> blobs;  // what the request refers to: kept as long as the job. Read by Submit, never given back
   std::string callback_url;
   int64_t priority = 0;  // among the tenant's own jobs; between tenants shares are equal
   int64_t max_attempts = 1;

@@ -11,8 +11,8 @@
 // job that ended stays ended: exactly one result, whatever dies.
 //
 // Functions may be called from any thread. They block. Errors: kNotFound, kConflict, kExhausted as said, and kSystem
-// when the database fails; a PostgreSQL connection that was lost is made anew and the call tried again where it had no
-// effect.
+// when the database fails; kInvalid for text that is not UTF-8 without NUL. A PostgreSQL connection that was lost is
+// made anew and the call tried again where it had no effect.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ struct Lease {
   std::string token;
 };
 
+// Jobs that wait are queued or awaiting approval, and nobody has a lease of them.
 struct QueueBounds {
-  int64_t max_waiting = 0;  // queued or awaiting approval, of all tenants; 0: no bound
+  int64_t max_waiting = 0;  // of all tenants; 0: no bound
   int64_t max_waiting_per_tenant = 0;
 };
 
@@ -52,11 +53,6 @@ struct ClaimOptions {
 };
 
 enum class LeaseFate : uint8_t { kKept, kLost, kCancelled };  // kCancelled: kept, but the job is to be stopped
-
-struct Blob {
-  std::string sha256;
-  int64_t bytes = 0;
-};
 
 // How a job ends.
 struct End {
@@ -80,8 +76,8 @@ struct JobFilter {
 };
 
 struct Counts {
-  std::map<std::string, int64_t> by_state;           // names of states
-  std::map<std::string, int64_t> waiting_by_tenant;  // queued or awaiting approval
+  std::map<std::string, int64_t> by_state;  // names of states
+  std::map<std::string, int64_t> waiting_by_tenant;
   std::map<std::string, int64_t> leased_by_tenant;
   int64_t oldest_queued_ms = 0;  // when the oldest that could run was submitted; 0: none
   int64_t approvals_pending = 0;
@@ -92,7 +88,9 @@ class Store {
   virtual ~Store() = default;
 
   // DURABLE. With an idempotency key that the tenant used before: the same digest gives the job of then, another
-  // digest kConflict. A full queue: kExhausted. The key is remembered until `key_expires_ms`.
+  // digest kConflict. A full queue: kExhausted; on PostgreSQL a bound can be overshot by as many jobs as are submitted
+  // in the same moment, because exactness would make them wait for each other's disk. The key is remembered until
+  // `key_expires_ms` (0: without end), or until its job is removed.
   virtual Result<Submitted> Submit(const Job& job, const QueueBounds& bounds, int64_t key_expires_ms,
                                    const std::vector<Event>& events) = 0;
 
@@ -106,7 +104,8 @@ class Store {
 
   // Takes queued jobs that may begin (not_before, deadline not passed), each with a lease of its own. Tenants take
   // turns: the one with the fewest leases first, then the one served longest ago; within a tenant by priority, then by
-  // age. The jobs come back whole, still in state queued, and with `lease_token`.
+  // age. The jobs come back whole, still in state queued, and with `lease_token`; one that was to be stopped when its
+  // last worker was lost still says so in `cancel_requested`.
   virtual Result<std::vector<Job>> Claim(const ClaimOptions& options) = 0;
   // Prolongs leases; the fates are in their order.
   virtual Result<std::vector<LeaseFate>> Renew(const std::vector<Lease>& leases, int64_t until_ms) = 0;
@@ -126,7 +125,8 @@ class Store {
   // DURABLE. Ends a job that no worker has (`end` is used), or asks its worker to stop. Gives the job as it is then;
   // an ended job is kConflict. Repeating it changes nothing.
   virtual Result<Job> Cancel(const std::string& job_id, const std::string& reason, const End& end) = 0;
-  // DURABLE. A dead letter is queued again as attempt 1, its history kept; any other state is kConflict.
+  // DURABLE. A dead letter is queued again as attempt 1, its history kept, with as long to its deadline as it had at
+  // first; any other state is kConflict.
   virtual Result<Job> Requeue(const std::string& job_id, int64_t now_ms, const std::vector<Event>& events) = 0;
 
   // For the reconciler: leases that ran out before `now_ms`, whoever held them, with their tokens; and jobs that wait
@@ -157,7 +157,7 @@ class Store {
 
   // DURABLE. Removes a job that ended, with all that belongs to it; kConflict when it did not end.
   virtual Status Remove(const std::string& job_id) = 0;
-  // Removes jobs that ended before a time, and idempotency keys that expired; gives the number of jobs.
+  // DURABLE. Removes jobs that ended before a time, and idempotency keys that expired; gives the number of jobs.
   virtual Result<int64_t> Purge(int64_t finished_before_ms, int64_t now_ms, int64_t limit) = 0;
   // Of these blobs, those that some job still refers to.
   virtual Result<std::vector<std::string>> BlobsInUse(const std::vector<std::string>& sha256) = 0;

@@ -220,7 +220,7 @@ Status Admission::Close(policy::RequestFacts facts, bool from_command_line) {
   input.overrides = grants_.used();
   input.approved_rules = authority_->approved_rules;
   input.own_asks = own_asks_;
-  input.approver = "uid " + std::to_string(::getuid());
+  input.approver = authority_->approver.empty() ? "uid " + std::to_string(::getuid()) : authority_->approver;
   plan_.decision = policy::Decide(input);
   return policy::Refusal(plan_.decision, plan_.profile);
 }

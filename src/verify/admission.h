@@ -37,6 +37,7 @@ struct Authority {
   std::string role = "operator";
   OperatorLimits limits;
   std::vector<std::string> approved_rules;
+  std::string approver;  // whose approval that is; empty: of whoever runs this
 };
 
 // Errors: kInvalid (the request is wrong) or kDenied (policy says no).

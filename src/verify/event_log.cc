@@ -25,6 +25,12 @@ Result<EventLog> EventLog::Open(const std::string& destination) {
   return log;
 }
 
+EventLog EventLog::To(Sink sink) {
+  EventLog log;
+  log.sink_ = std::move(sink);
+  return log;
+}
+
 void EventLog::Begin(const std::string& request_id) {
   request_id_ = request_id;
   run_id_ = GenerateRequestId();
@@ -32,6 +38,7 @@ void EventLog::Begin(const std::string& request_id) {
 }
 
 void EventLog::Write(const char* type, nlohmann::json members) {
+  if (sink_) sink_(type, members);
   if (fd_ < 0) return;
   members["schema_version"] = 1;
   members["seq"] = sequence_++;

@@ -55,18 +55,15 @@ Status StoreArtifact(const std::string& directory, const std::string& name, cons
   return {};
 }
 
-Status CollectArtifacts(const Request& request, runtime::Run& run, const std::string& directory, EventLog& events,
+Status CollectArtifacts(const Request& request, runtime::Run& run, const VerifyOptions& options, EventLog& events,
                         VerificationResult& result) {
   if (request.artifacts.empty()) return {};
-  if (!directory.empty() && ::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
-    return Error::System(errno, "make " + directory);
   runtime::Collection collection = run.Collect(request.artifacts);
   for (const runtime::CollectedFile& file : collection.files) {
     Artifact artifact{file.path, file.bytes.size(), Sha256Hex(file.bytes), ""};
     artifact.ref = "sha256:" + artifact.sha256;
-    if (!directory.empty()) {
-      CAISSON_TRY_VOID(StoreArtifact(directory, artifact.sha256, file.bytes));
-      artifact.ref = directory + "/" + artifact.sha256;
+    if (options.keep_artifact) {
+      CAISSON_TRY(artifact.ref, options.keep_artifact(artifact.sha256, file.bytes));
     }
     events.Write("artifact_collected",
                  {{"path", artifact.path}, {"bytes", artifact.bytes}, {"sha256", artifact.sha256}});
@@ -85,6 +82,15 @@ std::string ExplainNotExecutable(const policy::PlannedCommand& command, int erro
 }
 
 }  // namespace
+
+std::function<Result<std::string>(const std::string&, const std::string&)> KeepIn(std::string directory) {
+  return [directory = std::move(directory)](const std::string& sha256,
+                                            const std::string& bytes) -> Result<std::string> {
+    if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return Error::System(errno, "make " + directory);
+    CAISSON_TRY_VOID(StoreArtifact(directory, sha256, bytes));
+    return directory + "/" + sha256;
+  };
+}
 
 VerificationResult RefusalResult(const Request& request, const Error& error) {
   VerificationResult result = EmptyResult(request);
@@ -163,7 +169,7 @@ VerificationResult Verify(const Request& request, Admitted admitted, runtime::Ru
   for (; index < commands.size(); ++index) {
     result.skipped_checks.push_back({commands[index].name, commands[index].tier, "an earlier check did not pass"});
   }
-  if (Status collected = CollectArtifacts(request, **run, options.artifacts_dir, events, result); !collected) {
+  if (Status collected = CollectArtifacts(request, **run, options, events, result); !collected) {
     SetError(result, collected.error());
   }
   run->reset();

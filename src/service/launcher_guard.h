@@ -1,0 +1,29 @@
+// Keeps a caisson-launcher running beside the service.
+//
+// The service gives up its privileges; starting a launcher again takes them. So a small process of its own, forked
+// before that, does nothing but start launchers: one at a time, a new one when it died. It ends with the service, and
+// the launcher ends with it. When the guard itself is killed, the service must end too: `died` tells.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace caisson::service {
+
+class LauncherGuard {
+ public:
+  // While the process has one thread. `arguments` is the launcher's command line; the launcher is taken from the
+  // directory of the running program. Returns when the launcher listens on `socket`.
+  static Result<LauncherGuard> Start(const std::string& socket, const std::vector<std::string>& arguments);
+
+  int died_fd() const { return process_.get(); }       // readable when the guard is gone
+  int restarts_fd() const { return restarts_.get(); }  // a byte for each launcher after the first
+
+ private:
+  UniqueFd process_, restarts_, alive_;
+};
+
+}  // namespace caisson::service

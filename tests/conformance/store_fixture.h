@@ -1,0 +1,86 @@
+// What the conformance tests of the store share: a fresh database for each test, of each kind, and short words for what
+// clients and workers do. A test that is named here runs on SQLite and on a real PostgreSQL server.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/store.h"
+
+namespace caisson::store::testing {
+
+// One database, empty at first. It outlives the stores that open it.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Result<std::unique_ptr<Store>> Open() = 0;
+  // Whether several stores, of several processes, may be open at once.
+  virtual bool Shared() const = 0;
+};
+
+// `kind` is "sqlite" or "postgres". nullptr, with the reason, when this machine has no such server.
+std::unique_ptr<Backend> MakeBackend(const std::string& kind, std::string* reason);
+
+inline constexpr int64_t kNow = 1'700'000'000'000;
+inline constexpr int64_t kLeaseMs = 30'000;
+
+// A job with every field that a client sets.
+Job MakeJob(const std::string& id, const std::string& tenant = "acme");
+Event MakeEvent(const std::string& type);
+End MakeEnd(JobState state = JobState::kSucceeded);
+Attempt MakeAttempt(int64_t number);
+Approval MakeApproval(const std::string& id, const Job& job, int64_t quorum = 1);
+ClaimOptions ClaimAs(const std::string& worker, int64_t max_jobs = 1);
+inline Lease LeaseOf(const Job& job) { return {job.id, job.lease_token}; }
+
+// Runs `body(0)` … `body(count - 1)`, each in a thread of its own, all begun at the same time.
+void InThreads(int count, const std::function<void(int)>& body);
+
+// Skips the running test, or fails it when CAISSON_MUST_RUN says that this kind must run.
+void SkipUnlessRequired(const std::string& kind, const std::string& reason);
+
+class StoreTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override;
+  void Reopen();
+
+  // Each expects success.
+  Job Submit(const Job& job, int64_t key_expires_ms = 0);
+  Job SubmitNew(const std::string& id, const std::string& tenant = "acme") { return Submit(MakeJob(id, tenant)); }
+  std::vector<Job> Claim(int64_t max_jobs = 1, int64_t now_ms = kNow);
+  Job ClaimOne(int64_t now_ms = kNow);
+  Job Find(const std::string& job_id);
+  std::vector<std::string> EventTypes(const std::string& job_id);
+  // A job that waits for this approval, which has this quorum.
+  Job SubmitAwaiting(const std::string& job_id, const std::string& approval_id, int64_t quorum = 1);
+  Counts Count(int64_t now_ms = kNow);
+  // What the store counts must be what its lists show.
+  void ExpectCountsAgree();
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Store> store_;
+};
+
+#define EXPECT_OK(expression)                                            \
+  do {                                                                   \
+    const auto expected_ok = (expression);                               \
+    EXPECT_TRUE(expected_ok.has_value()) << expected_ok.error().message; \
+  } while (false)
+#define ASSERT_OK(expression)                                            \
+  do {                                                                   \
+    const auto expected_ok = (expression);                               \
+    ASSERT_TRUE(expected_ok.has_value()) << expected_ok.error().message; \
+  } while (false)
+#define EXPECT_ERROR(wanted_kind, expression)                                                         \
+  do {                                                                                                \
+    const auto expected_error = (expression);                                                         \
+    ASSERT_FALSE(expected_error.has_value());                                                         \
+    EXPECT_EQ(expected_error.error().kind, ErrorKind::wanted_kind) << expected_error.error().message; \
+    EXPECT_NE(expected_error.error().message, "");                                                    \
+  } while (false)
+
+}  // namespace caisson::store::testing
