@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/percent.h"
 #include "base/units.h"
 #include "policy/syntax.h"
 #include "service/http/documents.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/percent.h"
 #include "policy/syntax.h"
 
 namespace caisson::service::http {

@@ -1,5 +1,5 @@
-// The descriptions the service gives of itself: schemas/openapi.yaml and the schemas it refers to, as they were when the
-// program was built.
+// The descriptions the service gives of itself: schemas/openapi.yaml and the schemas it refers to, as they were when
+// the program was built.
 #pragma once
 
 #include <string_view>

@@ -12,10 +12,6 @@
 
 namespace caisson::service::http {
 
-// Nothing for a malformed escape, a NUL, or bytes that are not UTF-8.
-std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_space = false);
-std::string PercentEncode(std::string_view text);
-
 // Errors are kInvalid and begin with the parameter's name.
 class Query {
  public:
