@@ -70,7 +70,7 @@ Connection::Connection(ServerState& server, std::shared_ptr<Channel> channel, Pe
       reader_(static_cast<size_t>(server.bounds.head_bytes)) {}
 
 void Connection::Start() {
-  server_.connections.insert(this);
+  server_.connections.insert(shared_from_this());
   ++server_.connections_of[peer_.address];
   channel_->Handshake(server_.bounds.head_timeout_ms, [self = shared_from_this()](IoEnd end, size_t) {
     if (end != IoEnd::kOk) return self->Close();
@@ -80,6 +80,7 @@ void Connection::Start() {
 
 void Connection::Close() {
   if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();
   phase_ = Phase::kClosed;
   channel_->Close();
   wake_timer_.reset();
@@ -88,7 +89,7 @@ void Connection::Close() {
   if (std::exchange(counted_as_stream_, false)) --server_.streams;
   const auto count = server_.connections_of.find(peer_.address);
   if (--count->second == 0) server_.connections_of.erase(count);
-  server_.connections.erase(this);
+  server_.connections.erase(self);
   if (server_.draining && server_.connections.empty()) server_.on_empty();
 }
 
@@ -178,8 +179,8 @@ void Connection::OnBegun() {
 
 void Connection::Handle() {
   phase_ = Phase::kHandling;
-  const Wake wake = [weak = weak_from_this(), network = server_.network] {
-    network->Post([weak] {
+  const Wake wake = [weak = weak_from_this(), mailbox = server_.mailbox] {
+    mailbox->Post([weak] {
       if (const auto self = weak.lock()) self->OnWake();
     });
   };

@@ -5,8 +5,8 @@
 //                   │ refused                    ├─▶ stream: Next (pool) ─▶ write ─▶ … ─▶ next request
 //                   └─▶ answer, close            └─▶ wait:   Poll (pool) ─▶ … ─▶ write
 //
-// Everything but Handle, Next and Poll happens on the loop's thread. A connection owns itself: it lives as long as a
-// callback holds it.
+// Everything but Handle, Next and Poll happens on the loop's thread. A connection is held by the server's state until
+// it is closed, and by the callbacks and calls that are on their way.
 #pragma once
 
 #include <array>
@@ -14,8 +14,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "service/http/call_pool.h"
 #include "service/http/network.h"
@@ -26,17 +28,36 @@ namespace caisson::service::http {
 
 class Connection;
 
+// The way back to the loop for whoever may outlive it.
+class Mailbox {
+ public:
+  explicit Mailbox(Network& network) : network_(&network) {}
+  void Post(std::function<void()> call) {
+    const std::lock_guard lock(mutex_);
+    if (network_ != nullptr) network_->Post(std::move(call));
+  }
+  void Shut() {
+    const std::lock_guard lock(mutex_);
+    network_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  Network* network_;
+};
+
 // What all connections of a server share. Only the loop's thread touches it.
 struct ServerState {
   ServerBounds bounds;
   std::shared_ptr<Handler> handler;
   std::function<void(const Finished&)> on_finished;
   Network* network = nullptr;
+  std::shared_ptr<Mailbox> mailbox;
   CallPool* pool = nullptr;
   std::function<void()> on_empty;  // the last connection of a draining server went
 
   bool draining = false;
-  std::set<Connection*> connections;
+  std::set<std::shared_ptr<Connection>> connections;
   std::map<std::string, int64_t> connections_of;  // by Peer::address
   int64_t streams = 0;
   int64_t buffered_bytes = 0;

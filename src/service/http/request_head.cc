@@ -69,17 +69,19 @@ HeadCheck::State HeadCheck::Refuse(int status, const char* reason) {
 
 HeadCheck::State HeadCheck::Look(std::string_view bytes) {
   while (checked_ < bytes.size()) {
-    const std::string_view rest = bytes.substr(checked_);
-    const size_t end = rest.find_first_of(std::string_view("\r\n\0", 3));
-    const size_t length = std::min(end, rest.size());
+    // Bytes that were looked at are not looked at again: a line may come one byte at a time.
+    const size_t end = bytes.find_first_of(std::string_view("\r\n\0", 3), std::max(checked_, scanned_));
+    scanned_ = std::min(end, bytes.size());
+    const size_t length = scanned_ - checked_;
     if (lines_ == 0 && length > kMaxLineBytes) return Refuse(414, "the first line is longer than 8 KiB");
     if (checked_ + length + 2 > max_bytes_) return Refuse(431, "the head is too large");
     if (end == std::string_view::npos) return State::kMore;
-    if (rest[end] != '\r') return Refuse(400, rest[end] == '\n' ? "a line ends in LF without CR" : "a NUL byte");
-    if (end + 1 == rest.size()) return State::kMore;
-    if (rest[end + 1] != '\n') return Refuse(400, "CR without LF");
-    checked_ += end + 2;
-    if (const State state = LookAtLine(rest.substr(0, end)); state != State::kMore) return state;
+    if (bytes[end] != '\r') return Refuse(400, bytes[end] == '\n' ? "a line ends in LF without CR" : "a NUL byte");
+    if (end + 1 == bytes.size()) return State::kMore;
+    if (bytes[end + 1] != '\n') return Refuse(400, "CR without LF");
+    const std::string_view line = bytes.substr(checked_, length);
+    checked_ = end + 2;
+    if (const State state = LookAtLine(line); state != State::kMore) return state;
   }
   return State::kMore;
 }

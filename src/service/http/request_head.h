@@ -53,6 +53,7 @@ class HeadCheck {
 
   size_t max_bytes_;
   size_t checked_ = 0;  // up to the end of the last whole line
+  size_t scanned_ = 0;  // for the end of the next one
   size_t lines_ = 0;
   std::vector<std::string> single_;  // single fields that came
   HeadFault fault_;

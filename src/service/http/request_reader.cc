@@ -3,6 +3,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <limits>
 
 #include "policy/syntax.h"
 
@@ -55,7 +56,9 @@ RequestReader::State RequestReader::ReadHead() {
   parser_ = std::make_unique<Parser>();
   auto& parser = parser_->beast;
   parser.header_limit(static_cast<uint32_t>(max_head_bytes_));
-  parser.body_limit(boost::none);  // judged by the handler, per route, before the body is read
+  // The handler judges the length, per route, before the body is read. (Without a limit at all, this Beast refuses
+  // every body.)
+  parser.body_limit(std::numeric_limits<uint64_t>::max());
   beast::error_code fault;
   const size_t used = parser.put(boost::asio::buffer(buffer_.data(), check_.size()), fault);
   if (fault || used != check_.size() || !parser.is_header_done() || parser.chunked())

@@ -89,6 +89,7 @@ class Server::Impl {
     state_.handler = std::move(handler);
     state_.on_finished = config.on_finished;
     state_.network = network_.get();
+    state_.mailbox = std::make_shared<Mailbox>(*network_);
     state_.pool = pool_.get();
     state_.on_empty = [this] {
       const std::lock_guard lock(mutex_);
@@ -101,6 +102,7 @@ class Server::Impl {
     Drain(0);
     network_->Stop();
     if (thread_.joinable()) thread_.join();
+    state_.mailbox->Shut();
     pool_.reset();  // its calls hold connections, and these their channels in the network
     network_.reset();
   }
@@ -151,10 +153,9 @@ class Server::Impl {
   int port() const { return port_; }
 
  private:
+  // A copy: whoever closes one changes the set.
   std::vector<std::shared_ptr<Connection>> OpenConnections() const {
-    std::vector<std::shared_ptr<Connection>> open;
-    for (Connection* connection : state_.connections) open.push_back(connection->shared_from_this());
-    return open;
+    return {state_.connections.begin(), state_.connections.end()};
   }
 
   void Admit(UniqueFd fd, Peer peer, bool tls) {

@@ -1,0 +1,30 @@
+// Where the service is, and who asks.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace caisson::client {
+
+struct Endpoint {
+  std::string socket;  // a unix socket, or:
+  std::string host;    // a name or an address, without brackets
+  std::string port;
+  bool tls = false;
+  std::string token;  // empty: none
+
+  std::string HostField() const;    // of a request
+  std::string Description() const;  // as a person would write it: "unix:/run/caisson/caissond.sock"
+};
+
+// "unix:/path", "http://127.0.0.1:8123", "https://runner.example.org".
+Result<Endpoint> ParseUrl(const std::string& url);
+
+// In this order: `url` (a flag), CAISSON_URL, $XDG_RUNTIME_DIR/caisson/caissond.sock where there is one,
+// /run/caisson/caissond.sock. The token: from `token_file` (a flag), else CAISSON_TOKEN.
+//
+// SECURITY: a token is not sent in the clear to another machine: kInvalid.
+Result<Endpoint> FindEndpoint(const std::string& url, const std::string& token_file);
+
+}  // namespace caisson::client
