@@ -23,6 +23,7 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
   caisson doctor               what this machine can enforce, and how to fix what it cannot
   caisson selftest             attack the sandbox from inside, and check from outside that it held
   caisson audit verify FILE    is the audit log as it was written
+  caisson attest COMMAND       sign results, and check signatures anywhere
 
 With CAISSON_LAUNCHER=PATH in the environment, run, verify and doctor have their sandboxes made by the caisson-launcher
 that listens there.
@@ -59,6 +60,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (command == "audit") return caisson::cli::AuditCommand(std::move(arguments));
+  if (command == "attest") return caisson::cli::AttestCommand(std::move(arguments));
   if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
   if (command == "selftest") return caisson::cli::SelftestCommand(std::move(arguments));
   const auto runtime = MakeRuntime();

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/summary.h"
+#include "intake/intake.h"
 #include "verify/verifier.h"
 
 namespace caisson::cli {
@@ -24,8 +26,8 @@ constexpr int kUsage = 2;
 constexpr int kInfrastructure = 4;
 
 constexpr char kFooter[] = R"(
-PATH is a Python file or a directory with main.py, __main__.py, a single .py file, or tests; anything that ends in .json
-is read as a request. Python gets three checks: syntax (compiled, not run), run (the entry file), test (pytest or unittest,
+PATH is a Python file, or a directory with main.py, __main__.py, a single .py file, or tests, or such a directory packed as
+.zip, .tar, .tar.gz, .tar.xz or .tar.zst; anything that ends in .json is read as a request. Python gets three checks: syntax (compiled, not run), run (the entry file), test (pytest or unittest,
 when there are tests). The first check that fails ends it.
 
 Exit codes: 0 pass, 1 fail, 2 usage, 3 rejected by policy, 4 infrastructure error.
@@ -39,7 +41,9 @@ Examples:
   caisson verify answer.py
   caisson verify --json --timeout 5s answer.py
   caisson verify project/ --events events.jsonl
+  caisson verify submission.zip
   caisson verify request.json --artifacts out/
+  caisson verify request.json --archives store/
 
 A relative source.path in a request is taken from the request's own directory.)";
 
@@ -76,13 +80,45 @@ Result<std::string> ReadRequestFile(const std::string& path) {
   }
 }
 
-bool LooksLikeRequest(const std::string& path) {
-  return path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
+bool EndsWith(const std::string& path, std::string_view ending) {
+  return path.size() > ending.size() && path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
 }
 
-Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& flags, bool mode_given) {
+bool LooksLikeArchive(const std::string& path) {
+  constexpr std::string_view kEndings[] = {".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".zip"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return EndsWith(path, ending); });
+}
+
+bool IsFile(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+// Reads the archive at `path` and puts what is in it into the request. `expected`: the hash it must have, if any.
+Status TakeArchive(const std::string& path, std::string_view expected, verify::Source& source) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
+  Result<intake::Archive> archive = intake::Archive::Take(file.get(), expected);
+  if (!archive) return std::move(archive).error().In(path);
+  Result<std::vector<policy::PlannedFile>> files =
+      intake::Unpack(*archive, intake::FindArchiveFormat(source.archive_format).value(), intake::Limits{});
+  if (!files) return std::move(files).error().In(path);
+  source.archive = "sha256:" + archive->sha256();
+  source.unpacked = *std::move(files);
+  return {};
+}
+
+// Takes the archive a request names by its hash from a directory of files named by theirs.
+Status TakeStoredArchive(const std::string& directory, verify::Source& source) {
+  const std::string hash = source.archive->substr(source.archive->find(':') + 1);
+  return TakeArchive(directory + "/" + hash, hash, source);
+}
+
+Result<verify::Request> MakeRequest(const std::string& path, const std::string& archives, const SharedFlags& flags,
+                                    bool mode_given) {
   verify::Request request;
-  if (LooksLikeRequest(path)) {
+  if (EndsWith(path, ".json")) {
     CAISSON_TRY(const std::string text, ReadRequestFile(path));
     Result<verify::Request> parsed = verify::ParseRequest(text);
     if (!parsed) return std::move(parsed).error().In(path);
@@ -92,9 +128,13 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
       const size_t slash = path.rfind('/');
       if (slash != std::string::npos) request.source.path = path.substr(0, slash + 1) + *request.source.path;
     }
+    if (request.source.archive && !archives.empty()) CAISSON_TRY_VOID(TakeStoredArchive(archives, request.source));
   } else {
-    request.source.path = path;
     request.request_id = verify::GenerateRequestId();
+    if (IsFile(path) && LooksLikeArchive(path))
+      CAISSON_TRY_VOID(TakeArchive(path, "", request.source));
+    else
+      request.source.path = path;
   }
   if (mode_given) request.mode = flags.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
   return request;
@@ -104,7 +144,7 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
 
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   SharedFlags flags;
-  std::string path, artifacts;
+  std::string path, archives, artifacts;
   CLI::App app(
       "Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json",
       "verify");
@@ -112,7 +152,8 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   app.set_help_flag("--help,-h", "Show this help");
   AddSharedFlags(app, flags);
   app.add_option("--artifacts", artifacts, "Keep collected artifacts in DIR, named by their SHA-256");
-  app.add_option("PATH", path, "A Python file, a directory, or a request (*.json)")->required();
+  app.add_option("--archives", archives, "Take source.archive from DIR, where files are named by their SHA-256");
+  app.add_option("PATH", path, "A Python file, a directory, an archive, or a request (*.json)")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
 
   verify::EventLog events;
@@ -134,10 +175,10 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     Complain(authority.error().message);
     return kUsage;
   }
-  Result<verify::Request> request = MakeRequest(path, flags, app.count("--mode") > 0);
+  Result<verify::Request> request = MakeRequest(path, archives, flags, app.count("--mode") > 0);
   if (!request) {
     Complain(request.error().message);
-    return kUsage;
+    return request.error().kind == ErrorKind::kInvalid ? kUsage : kInfrastructure;
   }
   events.Begin(request->request_id);
 
