@@ -1,4 +1,5 @@
 // The caissond program: wiring only. src/service/ has the parts, docs/design/service.md how they fit.
+#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
 #include <pwd.h>
@@ -136,6 +137,9 @@ Status FillParts(service::Parts& parts) {
   parts.authority.role = "submitter";
   CAISSON_TRY(parts.store, OpenStore(config));
   CAISSON_TRY(parts.blobs, service::Blobs::Open(config.state_dir + "/blobs", config.blob_quota));
+  if (!config.signing_key.empty()) {
+    CAISSON_TRY(parts.key, attest::LoadPrivateKey(config.signing_key));
+  }
   CAISSON_TRY(parts.trail, service::Trail::Open(config.state_dir + "/audit.jsonl"));
   return {};
 }
