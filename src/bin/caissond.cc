@@ -198,6 +198,7 @@ Status Serve(Config config) {
   parts.config = std::move(config);
   CAISSON_TRY_VOID(FillParts(parts));
   parts.runtime = runtime::native::MakeLaunchedRuntime(launcher_socket);
+  parts.runtime_ready = [&guard] { return guard.Listens(); };
   CAISSON_TRY(const std::optional<service::CallbackSender> sender, MakeSender(parts.config));
   CAISSON_TRY(const policy::Profile profile, parts.authority.profiles.Find("balanced"));
 

@@ -209,10 +209,11 @@ Result<Log> Engine::Logs(const Caller& caller, const std::string& job_id, int64_
 Result<Artifact> Engine::OpenArtifact(const Caller& caller, const std::string& job_id, const std::string& path) {
   CAISSON_TRY(const std::string text, ResultOf(caller, job_id));
   const json result = json::parse(text);
+  const std::string inside = path.rfind('/', 0) == 0 ? path : "/" + path;
   for (const json& one : result["artifacts"]) {
-    if (one["path"] != path) continue;
+    if (one["path"] != inside) continue;
     Artifact artifact;
-    artifact.path = path;
+    artifact.path = inside;
     artifact.sha256 = one["sha256"];
     CAISSON_TRY(artifact.file, parts_.blobs->Get(artifact.sha256, &artifact.bytes));
     return artifact;
@@ -253,6 +254,7 @@ Readiness Engine::Ready() {
   const Status store = parts_.store->Ping();
   bool ready = check("store", bool(store), store ? "" : store.error().message);
   ready &= check("audit", parts_.trail->Usable(), "the audit log cannot be written; free space on its disk");
+  ready &= check("launcher", parts_.runtime_ready(), "no launcher answers; it is being started again");
   ready &= check("memory", workers_.MemoryFits(), "not enough free memory for another job");
   ready &= check("taking", taking_, "shutting down");
   readiness.ready = ready;
