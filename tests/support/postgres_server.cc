@@ -38,14 +38,18 @@ PostgresServer* PostgresServer::Get(std::string* reason) {
       why = "mkdtemp failed";
       return nullptr;
     }
-    std::unique_ptr<PostgresServer> made(new PostgresServer(binaries, directory, ::getpid()));
+    std::unique_ptr<PostgresServer> made(new PostgresServer(binaries, directory));
     const passwd* nobody = ::getpwnam("nobody");
     if (::geteuid() == 0 && (nobody == nullptr || ::chown(directory, nobody->pw_uid, nobody->pw_gid) != 0)) {
       why = "the server's directory could not be given to nobody";
       return nullptr;
     }
-    if (!made->Run("initdb", "-D data -A trust -U caisson -E UTF8 --locale=C.UTF-8")) {
+    if (!made->Run("initdb", "-D data -N -A trust -U caisson -E UTF8 --locale=C.UTF-8")) {
       why = "initdb failed";
+      return nullptr;
+    }
+    if (!made->Guard()) {
+      why = "no process to guard the server";
       return nullptr;
     }
     made->Start();
@@ -56,9 +60,21 @@ PostgresServer* PostgresServer::Get(std::string* reason) {
 }
 
 PostgresServer::~PostgresServer() {
-  if (::getpid() != owner_) return;
-  Run("pg_ctl", "-D data -m immediate -w stop");
-  std::filesystem::remove_all(directory_);
+  if (::getpid() == owner_ && guard_ != nullptr) ::pclose(guard_);  // ends the pipe, and waits for the guard
+}
+
+bool PostgresServer::Guard() {
+  // "read" returns when the last process that holds the other end is gone.
+  guard_ = ::popen(("trap '' INT TERM HUP; read -r line; cd '" + directory_ + "' && " + As() + binaries_ +
+                    "/pg_ctl -D data -m immediate -w stop >>output 2>&1; cd / && rm -rf '" + directory_ + "'")
+                       .c_str(),
+                   "we");  // NOLINT: everything in it is ours
+  return guard_ != nullptr;
+}
+
+std::string PostgresServer::As() {
+  // setpriv keeps no group and no capability of root's.
+  return ::geteuid() == 0 ? "setpriv --reuid=nobody --regid=nogroup --clear-groups --inh-caps=-all " : "";
 }
 
 std::string PostgresServer::NewDatabase() {
@@ -73,17 +89,14 @@ std::string PostgresServer::NewDatabase() {
 
 void PostgresServer::Start() {
   EXPECT_TRUE(Run("pg_ctl", "-D data -w -t 120 -l log -o \"-c listen_addresses='' -c unix_socket_directories='" +
-                                directory_ + "' -c max_connections=60 -c log_min_messages=warning\" start"));
+                                directory_ + "' -c max_connections=60 -c recovery_init_sync_method=syncfs\" start"));
 }
 
 void PostgresServer::Crash() { EXPECT_TRUE(Run("pg_ctl", "-D data -m immediate -w stop")); }
 
 bool PostgresServer::Run(const std::string& program, const std::string& arguments) const {
-  // setpriv keeps no group and no capability of root's. A TMPDIR of root's is nothing for the server.
-  const std::string as =
-      ::geteuid() == 0 ? "setpriv --reuid=nobody --regid=nogroup --clear-groups --inh-caps=-all " : "";
-  const std::string command = "cd '" + directory_ + "' && env -u TMPDIR PATH='" + binaries_ + ":/usr/bin:/bin' " + as +
-                              program + " " + arguments + " </dev/null >>output 2>&1";
+  const std::string command =
+      "cd '" + directory_ + "' && " + As() + binaries_ + "/" + program + " " + arguments + " </dev/null >>output 2>&1";
   return std::system(command.c_str()) == 0;  // NOLINT: everything in it is ours
 }
 

@@ -1,5 +1,7 @@
 #include "store/postgres/connection.h"
 
+#include <sys/random.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +42,27 @@ class Parameters {
   std::vector<const char*> pointers_;
 };
 
+constexpr char kMark[] =
+    "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, $2, now()) "
+    "ON CONFLICT (id) DO UPDATE SET last_mark = excluded.last_mark, used = excluded.used";
+// Written as a change, so that it waits for the end of a transaction that is marking.
+constexpr char kFindMark[] =
+    "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, 0, now()) "
+    "ON CONFLICT (id) DO UPDATE SET used = excluded.used RETURNING last_mark";
+
+Result<std::string> NewId() {
+  unsigned char bytes[16];
+  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
+    return Error::System(errno, "getrandom");
+  }
+  std::string id;
+  for (const unsigned char byte : bytes) {
+    id += static_cast<char>('a' + (byte >> 4));
+    id += static_cast<char>('a' + (byte & 15));
+  }
+  return id;
+}
+
 // Without the line break that libpq ends its messages with.
 std::string Trimmed(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -64,7 +87,8 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo
   const char* keywords[] = {"connect_timeout", "tcp_user_timeout", "keepalives_idle",
                             "dbname",          "client_encoding",  nullptr};
   const char* values[] = {"5", "10000", "10", conninfo.c_str(), "UTF8", nullptr};
-  std::unique_ptr<Connection> connection(new Connection());
+  CAISSON_TRY(std::string id, NewId());
+  std::unique_ptr<Connection> connection(new Connection(std::move(id)));
   connection->handle_.reset(::PQconnectdbParams(keywords, values, 1));
   PGconn* handle = connection->handle_.get();
   if (::PQstatus(handle) != CONNECTION_OK) {
@@ -72,6 +96,9 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo
                  "the PostgreSQL server cannot be reached: " + Trimmed(::PQerrorMessage(handle)) +
                      "; is it running, and is the database URL right?"};
   }
+  // What the server says besides its answers, libpq would print.
+  ::PQsetNoticeProcessor(
+      handle, [](void*, const char*) {}, nullptr);
   if (::PQserverVersion(handle) < 130000) {
     return Error::Unsupported("the PostgreSQL server is older than version 13, which is needed");
   }
@@ -82,12 +109,14 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo
   // enable_…, plan_cache_mode: every statement has its index, and none pays off without. A planner that knows a table
   // as
   //   empty, as it was when the statement was prepared, or as full, as it was when last analysed, would choose worse.
+  // jit: compiling takes longer than any of our statements.
   // …_timeout: nobody holds a job or the queue for longer, should its process hang. A call that stood in the way of
   //   another for that long is run again, or fails.
-  CAISSON_TRY_VOID(connection->Execute(
-      "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
-      "SET plan_cache_mode = force_generic_plan; SET statement_timeout = '30s'; SET lock_timeout = '10s'; "
-      "SET idle_in_transaction_session_timeout = '30s'; SET client_min_messages = warning"));
+  CAISSON_TRY_VOID(
+      connection->Execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
+                          "SET plan_cache_mode = force_generic_plan; SET jit = off; SET statement_timeout = '30s'; SET "
+                          "lock_timeout = '10s'; "
+                          "SET idle_in_transaction_session_timeout = '30s'"));
   return connection;
 }
 
@@ -97,13 +126,31 @@ Result<std::string> Connection::Execute(const char* statements) {
   return ResultRow(result.get(), ::PQntuples(result.get()) - 1).Text(0);
 }
 
+Status Connection::Begin(const char* statement) {
+  changed_ = false;
+  CAISSON_TRY_VOID(Execute(statement));
+  return {};
+}
+
 Status Connection::Commit() {
+  if (changed_) {
+    ++mark_.number;
+    CAISSON_TRY_VOID(Run(kMark, {mark_.connection, mark_.number}));
+  }
   CAISSON_TRY(const ResultPtr result, Judge(ResultPtr(::PQexec(handle_.get(), "COMMIT"))));
   // A transaction in which a statement failed is undone by COMMIT, which calls that a success.
   if (std::strcmp(::PQcmdStatus(result.get()), "COMMIT") == 0) return {};
   trouble_ = Trouble::kFinal;
   return Error{ErrorKind::kSystem, 0, "PostgreSQL: the transaction had failed and was undone"};
 }
+
+Result<bool> Connection::WasCommitted(const Mark& mark) {
+  int64_t number = 0;
+  CAISSON_TRY_VOID(Run(kFindMark, {mark.connection}, [&](const sql::Row& row) { number = row.Int(0); }));
+  return number == mark.number;
+}
+
+bool Connection::Alive() { return ::PQconsumeInput(handle_.get()) == 1 && ::PQstatus(handle_.get()) == CONNECTION_OK; }
 
 Status Connection::EnterAlone() {
   constexpr char kLock[] = "SELECT pg_advisory_xact_lock($1)";
@@ -132,9 +179,9 @@ Result<int64_t> Connection::DoRun(const char* statement, bool keep, const sql::V
         ::PQexecParams(handle_.get(), statement, parameters.count(), nullptr, parameters.data(), nullptr, nullptr, 0));
   }
   CAISSON_TRY(const ResultPtr result, Judge(std::move(answer)));
-  if (::PQresultStatus(result.get()) == PGRES_COMMAND_OK) {
-    return static_cast<int64_t>(std::strtoll(::PQcmdTuples(result.get()), nullptr, 10));
-  }
+  const int64_t affected = std::strtoll(::PQcmdTuples(result.get()), nullptr, 10);
+  if (affected > 0 && std::strncmp(::PQcmdStatus(result.get()), "SELECT", 6) != 0) changed_ = true;
+  if (::PQresultStatus(result.get()) == PGRES_COMMAND_OK) return affected;
   const int rows = ::PQntuples(result.get());
   for (int row = 0; row < rows && each; ++row) each(ResultRow(result.get(), row));
   return static_cast<int64_t>(rows);

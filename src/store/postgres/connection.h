@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "store/sql/session.h"
 
@@ -28,7 +29,21 @@ class Connection final : public sql::Session {
 
   // Statements without parameters, several at once. Gives the first column of the last row of any, as text.
   Result<std::string> Execute(const char* statements);
+
+  Status Begin(const char* statement);
+  // Ends the transaction. If it changed anything, it is first marked with a number that no other one has.
   Status Commit();
+  // What the last transaction was marked with; none when it changed nothing.
+  struct Mark {
+    std::string connection;
+    int64_t number = 0;
+  };
+  const Mark& mark() const { return mark_; }
+  // Whether the transaction with this mark was committed. Waits while it is under way.
+  Result<bool> WasCommitted(const Mark& mark);
+
+  // Asks the socket, not the server: false when the server has closed the connection.
+  bool Alive();
   Trouble trouble() const { return trouble_; }
   int ServerVersion() const { return ::PQserverVersion(handle_.get()); }
   void SetShard(int64_t shard) { shard_ = shard; }
@@ -45,7 +60,7 @@ class Connection final : public sql::Session {
   };
   using ResultPtr = std::unique_ptr<PGresult, Clear>;
 
-  Connection() = default;
+  explicit Connection(std::string id) { mark_.connection = std::move(id); }
 
   Result<int64_t> DoRun(const char* statement, bool keep, const sql::Values& values, const sql::EachRow& each) override;
   Result<const char*> Prepare(const char* statement);
@@ -55,6 +70,8 @@ class Connection final : public sql::Session {
   std::unique_ptr<PGconn, Finish> handle_;
   std::unordered_map<const char*, std::string> names_;  // of prepared statements, by the address of their text
   Trouble trouble_ = Trouble::kNone;
+  bool changed_ = false;  // something, in this transaction
+  Mark mark_;
   int64_t shard_ = 0;
 };
 

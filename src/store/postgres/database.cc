@@ -22,7 +22,7 @@ using std::chrono::steady_clock;
 constexpr int kMaxConnections = 16;
 constexpr int kShards = 64;
 // How long a call puts up with a server that is away: a restart, but not a night.
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kPatience{30};
 
 // Between tries: doubling from 10 ms to a second, each between half and all of it, so that those whom one failure
 // stopped do not all come back at once.
@@ -58,9 +58,6 @@ class PostgresDatabase::Borrowed {
     const std::lock_guard<std::mutex> guard(pool_->mutex_);
     if (connection_ == nullptr) {
       pool_->free_shards_.push_back(shard);
-      // Those that are idle were probably lost by the same event.
-      for (const std::unique_ptr<Connection>& idle : pool_->idle_) pool_->free_shards_.push_back(idle->Shard());
-      pool_->idle_.clear();
     } else {
       pool_->idle_.push_back(std::move(connection_));
     }
@@ -96,6 +93,9 @@ Status PostgresDatabase::Migrate(Connection& connection) {
   CAISSON_TRY(const std::string version,
               connection.Execute("BEGIN; SELECT pg_advisory_xact_lock(4855714671093448705); "
                                  "CREATE TABLE IF NOT EXISTS caisson_schema (steps BIGINT NOT NULL); "
+                                 "CREATE TABLE IF NOT EXISTS caisson_connections "
+                                 "(id TEXT PRIMARY KEY, last_mark BIGINT NOT NULL, used TIMESTAMPTZ NOT NULL); "
+                                 "DELETE FROM caisson_connections WHERE used < now() - interval '1 day'; "
                                  "SELECT coalesce(max(steps), 0) FROM caisson_schema"));
   const size_t seen = std::stoul(version);
   if (seen > steps.size()) {
@@ -121,6 +121,10 @@ Result<PostgresDatabase::Borrowed> PostgresDatabase::Borrow(Time until) {
     if (!idle_.empty()) {
       std::unique_ptr<Connection> connection = std::move(idle_.back());
       idle_.pop_back();
+      if (!connection->Alive()) {
+        free_shards_.push_back(connection->Shard());
+        continue;
+      }
       return Borrowed(*this, std::move(connection));
     }
     const int64_t shard = free_shards_.back();
@@ -142,9 +146,7 @@ Result<PostgresDatabase::Borrowed> PostgresDatabase::Borrow(Time until) {
 }
 
 Status PostgresDatabase::Write(Durability durability, const Transaction& transaction) {
-  return RunPatiently(durability == Durability::kDurable
-                          ? "BEGIN; SELECT pg_current_xact_id()"
-                          : "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_current_xact_id()",
+  return RunPatiently(durability == Durability::kDurable ? "BEGIN" : "BEGIN; SET LOCAL synchronous_commit = off",
                       transaction);
 }
 
@@ -167,7 +169,8 @@ Status PostgresDatabase::RunPatiently(const char* begin, const Transaction& tran
       tried = TryOnce(*connection, begin, transaction);
     }
     if (tried.fate == Fate::kUnknown) {
-      CAISSON_TRY(tried.fate, FateOf(tried.xid, until));
+      CAISSON_TRY(tried.fate, FateOf(tried.mark, until));
+      if (tried.fate == Fate::kDecided) return {};
     }
     if (tried.fate == Fate::kDecided || !backoff.Wait()) return std::move(tried.status);
   }
@@ -176,47 +179,30 @@ Status PostgresDatabase::RunPatiently(const char* begin, const Transaction& tran
 PostgresDatabase::Try PostgresDatabase::TryOnce(Connection& connection, const char* begin,
                                                 const Transaction& transaction) {
   Try tried;
-  Result<std::string> xid = connection.Execute(begin);
-  if (!xid) {
-    if (connection.trouble() == Trouble::kLost) tried.fate = Fate::kNothing;
-    tried.status = std::move(xid).error();
-    return tried;
+  const int64_t mark_before = connection.mark().number;
+  tried.status = connection.Begin(begin);
+  if (tried.status) tried.status = transaction(connection);
+  if (tried.status) tried.status = connection.Commit();
+  if (tried.status) return tried;
+  const Trouble trouble = connection.trouble();
+  if (trouble != Trouble::kLost) (void)connection.Execute("ROLLBACK");
+  if (trouble == Trouble::kTransient || trouble == Trouble::kLost) tried.fate = Fate::kNothing;
+  if (trouble == Trouble::kLost && connection.mark().number != mark_before) {
+    tried.fate = Fate::kUnknown;  // COMMIT may have been sent
+    tried.mark = connection.mark();
   }
-  tried.xid = *std::move(xid);
-  tried.status = transaction(connection);
-  if (!tried.status) {
-    const Trouble trouble = connection.trouble();
-    if (trouble == Trouble::kTransient || trouble == Trouble::kLost) tried.fate = Fate::kNothing;
-    if (trouble != Trouble::kLost) (void)connection.Execute("ROLLBACK");
-    return tried;
-  }
-  Status committed = connection.Commit();
-  if (committed) return tried;
-  if (connection.trouble() == Trouble::kLost) {
-    tried.fate = tried.xid.empty() ? Fate::kDecided : Fate::kUnknown;  // of reading, nothing is left to do
-    return tried;
-  }
-  if (connection.trouble() == Trouble::kTransient) tried.fate = Fate::kNothing;
-  tried.status = std::move(committed).error();
   return tried;
 }
 
-Result<PostgresDatabase::Fate> PostgresDatabase::FateOf(const std::string& xid, Time until) {
+Result<PostgresDatabase::Fate> PostgresDatabase::FateOf(const Connection::Mark& mark, Time until) {
   for (Backoff backoff(until);;) {
-    std::string fate;
-    {
-      CAISSON_TRY(const Borrowed connection, Borrow(until));
-      const Result<int64_t> asked =
-          (*connection).Run("SELECT pg_xact_status($1::xid8)", {xid}, [&](const sql::Row& row) { fate = row.Text(0); });
-      if (!asked && (*connection).trouble() != Trouble::kLost) return asked.error();
-    }
-    if (fate == "committed") return Fate::kDecided;
-    if (fate == "aborted") return Fate::kNothing;
-    // Its backend has not noticed yet that nobody listens.
-    if (!backoff.Wait()) {
-      return Error{ErrorKind::kSystem, 0,
-                   "PostgreSQL: the connection was lost during COMMIT, and the server does not say what became of it; "
-                   "look at the job before trying again"};
+    CAISSON_TRY(const Borrowed connection, Borrow(until));
+    Result<bool> committed = (*connection).WasCommitted(mark);
+    if (committed) return *committed ? Fate::kDecided : Fate::kNothing;
+    if ((*connection).trouble() == Trouble::kFinal || !backoff.Wait()) {
+      return std::move(committed).error().In(
+          "the connection was lost during COMMIT, and what became of it could not be learned; look at the job before "
+          "trying again");
     }
   }
 }

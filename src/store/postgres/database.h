@@ -3,9 +3,10 @@
 // Transactions are READ COMMITTED and lock the rows they decide by. Durable ones commit with synchronous_commit on,
 // the others without: the server writes those to disk within a moment, in order.
 //
-// Each transaction has a number (xid), asked for when it begins. When the connection is lost during COMMIT, the next
-// connection asks the server for the fate of that number (pg_xact_status), and the call is run again only if it came to
-// nothing.
+// A transaction that changed something also writes a mark, into a row that is its connection's own. When the connection
+// is lost during COMMIT, the next one looks whether the mark is there, and the call is run again only if it is not.
+// (The server could be asked for the fate of a transaction by its number, pg_xact_status; but after a crash it gives
+// the numbers of those it lost to others.)
 #pragma once
 
 #include <chrono>
@@ -40,7 +41,7 @@ class PostgresDatabase final : public sql::Database {
   struct Try {
     Fate fate = Fate::kDecided;
     Status status;
-    std::string xid;
+    Connection::Mark mark;  // when kUnknown
   };
 
   // A connection of the pool; goes back to it, or is closed when it is of no use any more.
@@ -54,8 +55,8 @@ class PostgresDatabase final : public sql::Database {
   static Try TryOnce(Connection& connection, const char* begin, const Transaction& transaction);
   // Runs it until its fate is decided or patience ends.
   Status RunPatiently(const char* begin, const Transaction& transaction);
-  // Success: it was committed. Sets `fate` to kNothing when it was not.
-  Result<Fate> FateOf(const std::string& xid, Time until);
+  // kDecided when the transaction was committed, kNothing when it was not.
+  Result<Fate> FateOf(const Connection::Mark& mark, Time until);
 
   const std::string conninfo_;
   std::string description_;
