@@ -29,6 +29,7 @@
 #include "service/log.h"
 #include "service/reconciler.h"
 #include "service/workers.h"
+#include "store/postgres/postgres.h"
 #include "store/sqlite/sqlite.h"
 
 namespace caisson {
@@ -117,7 +118,7 @@ Status MakeStateDirectory(const std::string& path, const std::optional<User>& us
 
 Result<std::unique_ptr<store::Store>> OpenStore(const Config& config) {
   if (config.database == "sqlite") return store::OpenSqlite(config.state_dir + "/caisson.db");
-  return Error::Invalid("database: only sqlite");
+  return store::OpenPostgres(config.database);
 }
 
 Result<std::optional<service::CallbackSender>> MakeSender(const Config& config) {
