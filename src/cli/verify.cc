@@ -1,18 +1,11 @@
 // caisson verify: is this code good, and if not, what did it do?
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/units.h"
-#include "base/utf8.h"
 #include "cli/audit_trail.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/request_file.h"
 #include "cli/summary.h"
 #include "verify/verifier.h"
 
@@ -58,28 +51,6 @@ int ExitCode(const verify::VerificationResult& result) {
   return 4;
 }
 
-Result<std::string> ReadRequestFile(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
-  std::string text;
-  char chunk[65536];
-  for (;;) {
-    const ssize_t size = ::read(file.get(), chunk, sizeof(chunk));
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
-    if (size == 0) return text;
-    text.append(chunk, static_cast<size_t>(size));
-    if (text.size() > verify::kMaxRequestBytes)
-      return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
-  }
-}
-
-bool LooksLikeRequest(const std::string& path) {
-  return path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
-}
-
 Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& flags, bool mode_given) {
   verify::Request request;
   if (LooksLikeRequest(path)) {
@@ -87,11 +58,7 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
     Result<verify::Request> parsed = verify::ParseRequest(text);
     if (!parsed) return std::move(parsed).error().In(path);
     request = *std::move(parsed);
-    if (request.source.path && request.source.path->compare(0, 1, "/") != 0) {
-      // Relative to the request, so that a request can be moved together with its source.
-      const size_t slash = path.rfind('/');
-      if (slash != std::string::npos) request.source.path = path.substr(0, slash + 1) + *request.source.path;
-    }
+    if (request.source.path) request.source.path = PathBesideRequest(path, *request.source.path);
   } else {
     request.source.path = path;
     request.request_id = verify::GenerateRequestId();
