@@ -39,6 +39,8 @@ struct CapturedStream {
   uint64_t dropped_bytes = 0;
 };
 
+enum class OutputStream : uint8_t { kStdout, kStderr };
+
 struct CommandOutcome {
   Ending ending = Ending::kExited;
   int exit_code = 0;   // 128+N for signal N; meaningless for kNotExecutable

@@ -3,13 +3,15 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/version.h"
 #include "cli/commands.h"
+#include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 
 namespace {
@@ -22,6 +24,10 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
   caisson doctor               what this machine can enforce, and how to fix what it cannot
   caisson selftest             attack the sandbox from inside, and check from outside that it held
   caisson audit verify FILE    is the audit log as it was written
+  caisson attest COMMAND       sign results, and check signatures anywhere
+
+With CAISSON_LAUNCHER=PATH in the environment, run, verify and doctor have their sandboxes made by the caisson-launcher
+that listens there.
 
 With a service (caissond), on this machine or another:
 
@@ -48,6 +54,13 @@ void OpenStandardStreams() {
   if (fd >= 3) ::close(fd);
 }
 
+// Sandboxes are made in this process, or by the launcher that the caller names.
+std::unique_ptr<caisson::runtime::Runtime> MakeRuntime() {
+  const char* launcher = ::getenv("CAISSON_LAUNCHER");
+  if (launcher == nullptr) return caisson::runtime::native::MakeNativeRuntime();
+  return caisson::runtime::native::MakeLaunchedRuntime(std::string(launcher));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -63,11 +76,12 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (command == "audit") return caisson::cli::AuditCommand(std::move(arguments));
+  if (command == "attest") return caisson::cli::AttestCommand(std::move(arguments));
   if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
   if (command == "selftest") return caisson::cli::SelftestCommand(std::move(arguments));
   for (const auto& [name, run] : kServiceCommands)
     if (command == name) return run(std::move(arguments));
-  const auto runtime = caisson::runtime::native::MakeNativeRuntime();
+  const auto runtime = MakeRuntime();
   if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
   if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);
   if (command == "doctor") return caisson::cli::DoctorCommand(std::move(arguments), *runtime);

@@ -1,4 +1,5 @@
 // The caissond program: wiring only. src/service/ has the parts, docs/design/service.md how they fit.
+#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
 #include <pwd.h>
@@ -28,8 +29,7 @@
 #include "service/log.h"
 #include "service/reconciler.h"
 #include "service/workers.h"
-#include "store/postgres/postgres_store.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/sqlite.h"
 
 namespace caisson {
 namespace {
@@ -116,8 +116,8 @@ Status MakeStateDirectory(const std::string& path, const std::optional<User>& us
 }
 
 Result<std::unique_ptr<store::Store>> OpenStore(const Config& config) {
-  if (config.database == "sqlite") return store::sqlite::OpenSqlite(config.state_dir + "/caisson.db");
-  return store::postgres::OpenPostgres(config.database);
+  if (config.database == "sqlite") return store::OpenSqlite(config.state_dir + "/caisson.db");
+  return Error::Invalid("database: only sqlite");
 }
 
 Result<std::optional<service::CallbackSender>> MakeSender(const Config& config) {
@@ -137,6 +137,9 @@ Status FillParts(service::Parts& parts) {
   parts.authority.role = "submitter";
   CAISSON_TRY(parts.store, OpenStore(config));
   CAISSON_TRY(parts.blobs, service::Blobs::Open(config.state_dir + "/blobs", config.blob_quota));
+  if (!config.signing_key.empty()) {
+    CAISSON_TRY(parts.key, attest::LoadPrivateKey(config.signing_key));
+  }
   CAISSON_TRY(parts.trail, service::Trail::Open(config.state_dir + "/audit.jsonl"));
   return {};
 }

@@ -14,6 +14,7 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
 int PolicyCommand(std::vector<std::string> arguments);
 int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
 int AuditCommand(std::vector<std::string> arguments);
+int AttestCommand(std::vector<std::string> arguments);
 int SelftestCommand(std::vector<std::string> arguments);
 
 // Of a service: caissond.

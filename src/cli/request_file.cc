@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "base/unique_fd.h"
 #include "base/units.h"
@@ -13,8 +16,22 @@
 
 namespace caisson::cli {
 
-bool LooksLikeRequest(const std::string& path) {
-  return path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
+namespace {
+
+bool EndsWith(const std::string& path, std::string_view ending) {
+  return path.size() > ending.size() && path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+}  // namespace
+
+bool LooksLikeRequest(const std::string& path) { return EndsWith(path, ".json"); }
+
+bool LooksLikeArchive(const std::string& path) {
+  constexpr std::string_view kEndings[] = {".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".zip"};
+  struct stat info {};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return EndsWith(path, ending); }) &&
+         ::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
 Result<std::string> ReadRequestFile(const std::string& path) {

@@ -8,8 +8,9 @@
 namespace caisson::cli {
 
 bool LooksLikeRequest(const std::string& path);  // *.json
+bool LooksLikeArchive(const std::string& path);  // a file *.tar, *.tar.gz, *.zip …
 
-// The text of a request, which must be a regular file and no larger than a request may be.
+// A request or an archive to be sent: a regular file, no larger than a request may be.
 Result<std::string> ReadRequestFile(const std::string& path);
 
 // A path that a request names, as seen from here: a relative one begins where the request lies, so that a request can

@@ -12,6 +12,7 @@
 #include "cli/service_access.h"
 #include "client/event_stream.h"
 #include "client/pack.h"
+#include "verify/digest.h"
 #include "verify/json_reader.h"
 #include "verify/request.h"
 
@@ -24,8 +25,8 @@ using nlohmann::json;
 constexpr int64_t kRetryForMs = 30'000;
 
 constexpr char kFooter[] = R"(
-PATH is a Python file or a directory, which is sent along; anything that ends in .json is read as a request, and a
-source.path in it is sent along too. Without --wait the job's id is printed, to be asked for with: caisson status,
+PATH is a Python file, a directory or an archive of one (.tar.gz, .zip …), which is sent along; anything that ends in
+.json is read as a request, and a source.path in it is sent along too. Without --wait the job's id is printed, to be asked for with: caisson status,
 events, logs, result.
 
 Exit codes with --wait: 0 pass, 1 fail, 3 rejected by policy, 4 infrastructure error; without: 0 when it was taken.
@@ -46,6 +47,12 @@ struct SubmitFlags {
 
 Result<json> ReadRequestDocument(const SubmitFlags& flags) {
   json request = json::object();
+  // Its hash stands for it until it is sent.
+  if (LooksLikeArchive(flags.path)) {
+    CAISSON_TRY(const std::string bytes, ReadRequestFile(flags.path));
+    request["source"] = {{"archive", "sha256:" + verify::Sha256Hex(bytes)}};
+    return request;
+  }
   if (!LooksLikeRequest(flags.path)) {
     CAISSON_TRY(request["source"], client::PackSource(flags.path));
     return request;
@@ -101,6 +108,14 @@ Result<json> SendRequest(const client::Client& client, const json& request) {
     if (!again || MonotonicNanos() > give_up_ns) return job;
     ::usleep(1'000'000);
   }
+}
+
+Status SendArchive(const client::Client& client, const std::string& path) {
+  client::Ask ask = Post("/v1/archives");
+  CAISSON_TRY(ask.body, ReadRequestFile(path));
+  ask.content_type = "application/octet-stream";
+  CAISSON_TRY_VOID(client.Text(ask));
+  return {};
 }
 
 class Progress {
@@ -166,12 +181,13 @@ int SubmitCommand(std::vector<std::string> arguments) {
   app.add_option("--artifact", flags.artifacts, "Collect what matches the glob (repeatable)")->allow_extra_args(false);
   app.add_option("--priority", flags.priority, "-100 to 100; higher runs earlier");
   app.add_option("--deadline", flags.deadline, "RFC 3339 time after which the result is of no use");
-  app.add_option("PATH", flags.path, "A Python file, a directory, or a request (*.json)")->required();
+  app.add_option("PATH", flags.path, "A Python file, a directory, an archive, or a request (*.json)")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
 
   const Result<json> request = MakeRequestDocument(flags);
   if (!request) return Report(request.error());
   return WithService(flags.service, [&](const client::Client& client) -> Result<int> {
+    if (LooksLikeArchive(flags.path)) CAISSON_TRY_VOID(SendArchive(client, flags.path));
     CAISSON_TRY(const json job, SendRequest(client, *request));
     const std::string job_id = job.value("job_id", "");
     if (job_id.empty()) return Error{ErrorKind::kSystem, 0, "the service's answer names no job"};

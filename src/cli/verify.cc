@@ -1,5 +1,9 @@
 // caisson verify: is this code good, and if not, what did it do?
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/audit_trail.h"
@@ -7,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/request_file.h"
 #include "cli/summary.h"
+#include "intake/intake.h"
 #include "verify/verifier.h"
 
 namespace caisson::cli {
@@ -17,8 +22,8 @@ constexpr int kUsage = 2;
 constexpr int kInfrastructure = 4;
 
 constexpr char kFooter[] = R"(
-PATH is a Python file or a directory with main.py, __main__.py, a single .py file, or tests; anything that ends in .json
-is read as a request. Python gets three checks: syntax (compiled, not run), run (the entry file), test (pytest or unittest,
+PATH is a Python file, or a directory with main.py, __main__.py, a single .py file, or tests, or such a directory packed as
+.zip, .tar, .tar.gz, .tar.xz or .tar.zst; anything that ends in .json is read as a request. Python gets three checks: syntax (compiled, not run), run (the entry file), test (pytest or unittest,
 when there are tests). The first check that fails ends it.
 
 Exit codes: 0 pass, 1 fail, 2 usage, 3 rejected by policy, 4 infrastructure error.
@@ -32,7 +37,9 @@ Examples:
   caisson verify answer.py
   caisson verify --json --timeout 5s answer.py
   caisson verify project/ --events events.jsonl
+  caisson verify submission.zip
   caisson verify request.json --artifacts out/
+  caisson verify request.json --archives store/
 
 A relative source.path in a request is taken from the request's own directory.)";
 
@@ -51,7 +58,28 @@ int ExitCode(const verify::VerificationResult& result) {
   return 4;
 }
 
-Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& flags, bool mode_given) {
+// Reads the archive at `path` and puts what is in it into the request. `expected`: the hash it must have, if any.
+Status TakeArchive(const std::string& path, std::string_view expected, verify::Source& source) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
+  Result<intake::Archive> archive = intake::Archive::Take(file.get(), expected);
+  if (!archive) return std::move(archive).error().In(path);
+  Result<std::vector<policy::PlannedFile>> files =
+      intake::Unpack(*archive, intake::FindArchiveFormat(source.archive_format).value(), intake::Limits{});
+  if (!files) return std::move(files).error().In(path);
+  source.archive = "sha256:" + archive->sha256();
+  source.unpacked = *std::move(files);
+  return {};
+}
+
+// Takes the archive a request names by its hash from a directory of files named by theirs.
+Status TakeStoredArchive(const std::string& directory, verify::Source& source) {
+  const std::string hash = source.archive->substr(source.archive->find(':') + 1);
+  return TakeArchive(directory + "/" + hash, hash, source);
+}
+
+Result<verify::Request> MakeRequest(const std::string& path, const std::string& archives, const SharedFlags& flags,
+                                    bool mode_given) {
   verify::Request request;
   if (LooksLikeRequest(path)) {
     CAISSON_TRY(const std::string text, ReadRequestFile(path));
@@ -59,9 +87,13 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
     if (!parsed) return std::move(parsed).error().In(path);
     request = *std::move(parsed);
     if (request.source.path) request.source.path = PathBesideRequest(path, *request.source.path);
+    if (request.source.archive && !archives.empty()) CAISSON_TRY_VOID(TakeStoredArchive(archives, request.source));
   } else {
-    request.source.path = path;
     request.request_id = verify::GenerateRequestId();
+    if (LooksLikeArchive(path))
+      CAISSON_TRY_VOID(TakeArchive(path, "", request.source));
+    else
+      request.source.path = path;
   }
   if (mode_given) request.mode = flags.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
   return request;
@@ -71,7 +103,7 @@ Result<verify::Request> MakeRequest(const std::string& path, const SharedFlags& 
 
 int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   SharedFlags flags;
-  std::string path, artifacts;
+  std::string path, archives, artifacts;
   CLI::App app(
       "Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json",
       "verify");
@@ -79,7 +111,8 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   app.set_help_flag("--help,-h", "Show this help");
   AddSharedFlags(app, flags);
   app.add_option("--artifacts", artifacts, "Keep collected artifacts in DIR, named by their SHA-256");
-  app.add_option("PATH", path, "A Python file, a directory, or a request (*.json)")->required();
+  app.add_option("--archives", archives, "Take source.archive from DIR, where files are named by their SHA-256");
+  app.add_option("PATH", path, "A Python file, a directory, an archive, or a request (*.json)")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
 
   verify::EventLog events;
@@ -101,10 +134,10 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     Complain(authority.error().message);
     return kUsage;
   }
-  Result<verify::Request> request = MakeRequest(path, flags, app.count("--mode") > 0);
+  Result<verify::Request> request = MakeRequest(path, archives, flags, app.count("--mode") > 0);
   if (!request) {
     Complain(request.error().message);
-    return kUsage;
+    return request.error().kind == ErrorKind::kInvalid ? kUsage : kInfrastructure;
   }
   events.Begin(request->request_id);
 

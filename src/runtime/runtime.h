@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/outcome.h"
@@ -40,9 +41,12 @@ struct ExecuteOptions {
   int64_t timeout_ms = 0;
   std::string timeout_name;  // the limit it stands for
   bool last = true;
+  // Yields signalfd_siginfo records (a signalfd does) whose signals are passed on; its end cancels at once.
   int signal_fd = -1;
-  int64_t signal_grace_ms = 0;
+  int64_t signal_grace_ms = 0;  // from a deadly signal to the end by force
+  // Called from within Execute, in the order in which things happen inside.
   std::function<void(const Violation&)> on_violation;
+  std::function<void(OutputStream, std::string_view)> on_output;  // what is captured, as it arrives, within its limit
 };
 
 // One sandbox with the plan's commands in it. Destroying it ends and removes everything.
@@ -52,7 +56,7 @@ class Run {
   virtual const IsolationReport& isolation() const = 0;
   virtual Result<CommandOutcome> Execute(size_t command, const ExecuteOptions& options) = 0;
   // Ends the run, then reads the files below /scratch and /workspace that match a glob.
-  virtual Collection Collect(const std::vector<std::string>& globs) = 0;
+  virtual Result<Collection> Collect(const std::vector<std::string>& globs) = 0;
 };
 
 class Runtime {

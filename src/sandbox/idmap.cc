@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +21,7 @@ namespace {
 
 // A user namespace that maps `from` to `to`. It exists only as long as a process or a descriptor holds it, so one is
 // started just to be its first member.
-Result<UniqueFd> MakeMapping(uid_t from_uid, uid_t to_uid, gid_t from_gid, gid_t to_gid) {
+Result<UniqueFd> MakeMapping(Owner from, Owner to) {
   struct clone_args args {};
   args.flags = CLONE_NEWUSER;
   args.exit_signal = SIGCHLD;
@@ -36,8 +35,8 @@ Result<UniqueFd> MakeMapping(uid_t from_uid, uid_t to_uid, gid_t from_gid, gid_t
     for (;;) ::pause();
   }
   const std::string process = "/proc/" + std::to_string(pid);
-  const std::string uid_map = std::to_string(from_uid) + " " + std::to_string(to_uid) + " 1";
-  const std::string gid_map = std::to_string(from_gid) + " " + std::to_string(to_gid) + " 1";
+  const std::string uid_map = std::to_string(from.uid) + " " + std::to_string(to.uid) + " 1";
+  const std::string gid_map = std::to_string(from.gid) + " " + std::to_string(to.gid) + " 1";
   Status uid_status = linux_sys::WriteSmallFile(AT_FDCWD, (process + "/uid_map").c_str(), uid_map);
   Status gid_status = linux_sys::WriteSmallFile(AT_FDCWD, (process + "/gid_map").c_str(), gid_map);
   Result<UniqueFd> mapping = linux_sys::Open(process + "/ns/user", O_RDONLY);
@@ -50,12 +49,10 @@ Result<UniqueFd> MakeMapping(uid_t from_uid, uid_t to_uid, gid_t from_gid, gid_t
 
 }  // namespace
 
-Result<UniqueFd> CloneWithOwner(int source, uid_t uid, gid_t gid) {
-  struct stat info {};
-  if (::fstat(source, &info) != 0) return Error::System(errno, "stat a mount source");
+Result<UniqueFd> CloneWithOwner(int source, Owner owner, Owner shown_as) {
   UniqueFd tree(::open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE));
   if (!tree) return Error::System(errno, "clone a mount source");
-  CAISSON_TRY(UniqueFd mapping, MakeMapping(info.st_uid, uid, info.st_gid, gid));
+  CAISSON_TRY(UniqueFd mapping, MakeMapping(owner, shown_as));
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_IDMAP;
   attr.userns_fd = static_cast<uint64_t>(mapping.get());

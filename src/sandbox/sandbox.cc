@@ -206,10 +206,15 @@ Status Sandbox::PrepareMounts() {
     context_.mount_fds.push_back(-1);
     if (mount == nullptr || !StartedByRoot()) continue;
     const uid_t first = slot_->first_host_id();
-    Result<UniqueFd> tree = CloneWithOwner(mount->source.get(), first + kInsideUid, first + kInsideGid);
+    struct stat info {};
+    if (::fstat(mount->source.get(), &info) != 0) return Error::System(errno, "stat a mount source");
+    Result<UniqueFd> tree =
+        CloneWithOwner(mount->source.get(), spec_.mount_owner.value_or(Owner{info.st_uid, info.st_gid}),
+                       {first + kInsideUid, first + kInsideGid});
     // A file system that cannot be id-mapped (tmpfs before Linux 6.3): a copy serves, unless writes must reach the
-    // host.
-    if (!tree && tree.error().kind == ErrorKind::kUnsupported && mount->access != Access::kReadWrite) {
+    // host. SECURITY: nor when another's rights are to hold, because we would copy what he may not read.
+    if (!tree && tree.error().kind == ErrorKind::kUnsupported && mount->access != Access::kReadWrite &&
+        !spec_.mount_owner) {
       tree = MakePrivateCopy(mount->source.get(), first + kInsideUid);
     }
     if (!tree) return std::move(tree).error().In("mount " + mount->source_path);
@@ -463,6 +468,17 @@ void Sandbox::Kill() {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
+}
+
+Collected Sandbox::Collect(const std::vector<std::string>& globs) {
+  Kill();
+  const auto wanted = [&](const std::string& path) {
+    return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return MatchesGlob(path, glob); });
+  };
+  Collected collected;
+  CollectFiles(scratch_.get(), "/scratch", wanted, {}, collected);
+  if (workspace_) CollectFiles(workspace_.get(), "/workspace", wanted, {}, collected);
+  return collected;
 }
 
 }  // namespace caisson::sandbox

@@ -14,6 +14,7 @@
 
 #include "base/outcome.h"
 #include "base/result.h"
+#include "sandbox/collector.h"
 #include "sandbox/keeper.h"
 #include "sandbox/limit_group.h"
 #include "sandbox/observer.h"
@@ -40,9 +41,15 @@ struct RunOptions {
   int64_t timeout_ms = 0;
   std::string timeout_name = "command_timeout_ms";  // the limit that timeout stands for
   bool last = true;                                 // no command follows
-  int signal_fd = -1;  // a signalfd: its signals are passed on, and after the grace the sandbox is killed
+  // Yields signalfd_siginfo records, as a signalfd does: their signals are passed on, and after the grace the sandbox
+  // is killed. Its end, or anything but a whole record, means that nobody wants the command any more: killed at once.
+  int signal_fd = -1;
   int64_t signal_grace_ms = 0;
   std::function<void(const Violation&)> on_violation;
+  // Captured bytes as they arrive, as long as they are within the output limit.
+  std::function<void(OutputStream, std::string_view)> on_output;
+  // After every turn of the supervisor's loop, that is, at least twenty times a second.
+  std::function<void()> on_turn;
 };
 
 class Sandbox {
@@ -59,8 +66,8 @@ class Sandbox {
 
   // Kills everything inside and waits until it is gone. Only then may what the workload wrote be looked at.
   void Kill();
-  int scratch_fd() const { return scratch_.get(); }
-  int workspace_fd() const { return workspace_.get(); }  // -1 unless writable
+  // Kills, then reads the files below /scratch, and below /workspace where it is writable, that match a glob.
+  Collected Collect(const std::vector<std::string>& globs);
 
  private:
   friend class Supervision;

@@ -37,6 +37,11 @@ struct Mount {
   Access access = Access::kReadOnly;
 };
 
+struct Owner {
+  uid_t uid;
+  gid_t gid;
+};
+
 struct Limits {
   int64_t memory_bytes = 0;
   int64_t processes = 0;
@@ -64,6 +69,8 @@ struct Spec {
   std::optional<Mount> workspace;              // target is /workspace
   bool workspace_files_writable = false;
   std::vector<Mount> mounts;
+  // Started by root: whose rights the inside user has over mounted trees. Absent: their owner's, each its own.
+  std::optional<Owner> mount_owner;
   std::vector<std::string> system_paths;  // host trees shown read-only at the same place, where they exist
   std::vector<std::string> etc_paths;     // the same, below /etc
   std::vector<std::string> devices;       // names below /dev; "null" is one of them

@@ -70,8 +70,12 @@ bool Streams::Read(Flow& flow) {
   const uint64_t before = total_bytes();
   flow.total += bytes.size();
   flow.kept.Append(bytes);
-  if (flow.sink >= 0 && before < budget_) flow.pending.append(bytes.substr(0, static_cast<size_t>(budget_ - before)));
-  if (ends_.stdio != Stdio::kCapture) (void)flow.kept.Take(0);
+  const std::string_view within = bytes.substr(0, static_cast<size_t>(budget_ - std::min(before, budget_)));
+  if (flow.sink >= 0) flow.pending.append(within);
+  if (ends_.stdio != Stdio::kCapture)
+    (void)flow.kept.Take(0);
+  else if (ends_.on_output != nullptr && *ends_.on_output && !within.empty())
+    (*ends_.on_output)(&flow == &output_ ? OutputStream::kStdout : OutputStream::kStderr, within);
   return true;
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/outcome.h"
 #include "base/unique_fd.h"
@@ -22,6 +24,7 @@ class Streams {
     int stdout_pipe = -1, stderr_pipe = -1;
     UniqueFd* stdin_pipe = nullptr;  // closed when the input ends
     const std::string* stdin_bytes = nullptr;
+    const std::function<void(OutputStream, std::string_view)>* on_output = nullptr;  // told of what is captured
     uint32_t input_tag, input_sink_tag, output_tag, error_tag, output_sink_tag, error_sink_tag;
   };
 

@@ -56,12 +56,12 @@ class Supervision {
         command_(command),
         options_(options),
         limits_(sandbox.spec_.limits),
-        streams_(loop_, MakeEnds(sandbox, command), limits_.output_bytes) {}
+        streams_(loop_, MakeEnds(sandbox, command, options), limits_.output_bytes) {}
 
   Result<CommandOutcome> Run();
 
  private:
-  static Streams::Ends MakeEnds(Sandbox& sandbox, uint32_t command);
+  static Streams::Ends MakeEnds(Sandbox& sandbox, uint32_t command, const RunOptions& options);
   void Watch();
   void Dispatch(uint32_t tag);
   int NextTimeout() const;
@@ -105,7 +105,7 @@ class Supervision {
   bool killed_ = false;
 };
 
-Streams::Ends Supervision::MakeEnds(Sandbox& sandbox, uint32_t command) {
+Streams::Ends Supervision::MakeEnds(Sandbox& sandbox, uint32_t command, const RunOptions& options) {
   Streams::Ends ends;
   ends.stdio = sandbox.spec_.stdio;
   ends.terminal = sandbox.terminal_.get();
@@ -114,6 +114,7 @@ Streams::Ends Supervision::MakeEnds(Sandbox& sandbox, uint32_t command) {
   ends.stdin_pipe = &sandbox.stdin_pipes_[command];
   ends.stdin_bytes =
       sandbox.spec_.commands[command].stdin_bytes ? &*sandbox.spec_.commands[command].stdin_bytes : nullptr;
+  ends.on_output = &options.on_output;
   ends.input_tag = kInput;
   ends.input_sink_tag = kInputSink;
   ends.output_tag = kOutput;
@@ -153,6 +154,7 @@ Result<CommandOutcome> Supervision::Run() {
     if (sandbox_.meter_ && ElapsedMs() >= next_sample_ms_) Sample();
     if (recheck_memory_until_ms_ >= 0) CheckMemory();
     if (streams_.total_bytes() > static_cast<uint64_t>(limits_.output_bytes)) EndBy(Ending::kOutputLimit);
+    if (options_.on_turn) options_.on_turn();
   }
   CAISSON_TRY_VOID(Finish());
   return std::move(outcome_);
@@ -248,19 +250,19 @@ void Supervision::OnDns() {
 }
 
 void Supervision::OnSignal() {
+  // One record for each time it is said to be ready: whoever holds the other end cannot make us wait for a second one.
   struct signalfd_siginfo info {};
-  while (::read(options_.signal_fd, &info, sizeof(info)) == sizeof(info)) {
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGWINCH) {
-      streams_.ResizeTerminal();
-    } else if (signal != SIGCHLD) {
-      const bool deadly = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
-      // A second one, or no grace: now.
-      if (deadly && (options_.signal_grace_ms == 0 || kill_at_ms_ >= 0)) return EndBy(Ending::kCancelled);
-      linux_sys::PidfdSendSignal(sandbox_.pidfd_.get(), signal);
-      if (deadly) kill_at_ms_ = ElapsedMs() + options_.signal_grace_ms;
-    }
-  }
+  const ssize_t size = ::read(options_.signal_fd, &info, sizeof(info));
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size != sizeof(info)) return EndBy(Ending::kCancelled);
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGWINCH) return streams_.ResizeTerminal();
+  if (signal == SIGCHLD) return;
+  const bool deadly = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+  // A second one, or no grace: now.
+  if (deadly && (options_.signal_grace_ms == 0 || kill_at_ms_ >= 0)) return EndBy(Ending::kCancelled);
+  linux_sys::PidfdSendSignal(sandbox_.pidfd_.get(), signal);
+  if (deadly) kill_at_ms_ = ElapsedMs() + options_.signal_grace_ms;
 }
 
 void Supervision::CheckClock() {

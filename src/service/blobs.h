@@ -4,18 +4,24 @@
 // They are kept beside the database and not in it, because a database copies every byte through its log, and because an
 // artifact can then be sent to a client with the kernel doing the copying. Several services may share the directory.
 //
+//   DIRECTORY/ab/abcdef…   a blob
+//   DIRECTORY/incoming/…   what is being written; left over after a crash, until Collect
+//   DIRECTORY/lock         held shared while a blob appears, exclusively while blobs are removed
+//
 // Any thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "verify/digest.h"
 
 namespace caisson::service {
 
@@ -29,16 +35,66 @@ class Blobs {
 
   // A body that comes in pieces. What was not finished vanishes.
   class Upload;
+  // `max_bytes` 0: no bound but the quota. Blobs must outlive its uploads.
   Result<std::unique_ptr<Upload>> Begin(int64_t max_bytes);
 
   // kNotFound; kInvalid for what is no SHA-256.
   Result<UniqueFd> Get(const std::string& sha256, int64_t* bytes = nullptr) const;
+  // Makes a blob as young as if it were put now. Whoever is about to refer to one that was put by somebody else calls
+  // it first: it is then there for as long as the grace of Collect. kNotFound, kInvalid.
+  Status Keep(const std::string& sha256) const;
 
   // Removes files that are older than `grace_ms` and of which `in_use` does not give the name back; gives how many.
   // The grace covers what was put for a result that is not in the database yet.
   Result<int64_t> Collect(
       int64_t grace_ms, const std::function<Result<std::vector<std::string>>(const std::vector<std::string>&)>& in_use);
+  // With what is being written. Of what other services put or removed it knows since the last Collect.
   int64_t bytes() const;
+
+ private:
+  Blobs(std::string directory, UniqueFd root, int64_t quota_bytes)
+      : directory_(std::move(directory)), root_(std::move(root)), quota_(quota_bytes) {}
+
+  Status Reserve(int64_t bytes);
+  Result<UniqueFd> Lock(int how) const;
+  // Gives a finished file its name; false when there is a blob of this name already. On the disk when it returns.
+  Result<bool> Publish(const std::string& incoming, const std::string& sha256) const;
+  Status SyncFolderOf(const std::string& sha256) const;
+  Status RemoveOldIncoming(int64_t before_ms) const;
+  Error Failed(const std::string& what) const;
+
+  const std::string directory_;
+  const UniqueFd root_;
+  const int64_t quota_;
+  mutable std::mutex mutex_;  // of all below, in bytes
+  int64_t stored_ = 0;
+  int64_t uploading_ = 0;
+  int64_t published_ = 0;  // all since Open: Collect learns from it what came while it counted
+};
+
+class Blobs::Upload {
+ public:
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
+  ~Upload();
+
+  // kInvalid when it is more than `max_bytes` together, kExhausted when the quota or the disk is full; the upload is
+  // then good for nothing but to be dropped.
+  Status Add(std::string_view bytes);
+  // Gives the SHA-256. On the disk when it returns. Called once.
+  Result<std::string> Finish();
+
+ private:
+  friend class Blobs;
+  Upload(Blobs& blobs, UniqueFd file, std::string name, int64_t max_bytes)
+      : blobs_(blobs), file_(std::move(file)), name_(std::move(name)), max_(max_bytes) {}
+
+  Blobs& blobs_;
+  UniqueFd file_;
+  std::string name_;  // below the directory
+  const int64_t max_;
+  int64_t reserved_ = 0;
+  verify::Sha256Stream digest_;
 };
 
 }  // namespace caisson::service

@@ -26,17 +26,6 @@ namespace {
 
 Error NoSuchJob(const std::string& job_id) { return Error::NotFound("there is no job " + Quoted(job_id)); }
 
-Result<std::string> ReadWhole(int fd, int64_t bytes) {
-  std::string text(static_cast<size_t>(bytes), '\0');
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t count = ::pread(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return Error::System(count < 0 ? errno : EIO, "read a kept result");
-    done += static_cast<size_t>(count);
-  }
-  return text;
-}
-
 // SECURITY: a path of this machine is for those who run it. What policy makes of the path comes on top.
 Status RefusePaths(const Caller& caller, const verify::Request& request) {
   if (caller.Has(Right::kAdmin)) return {};
@@ -48,6 +37,17 @@ Status RefusePaths(const Caller& caller, const verify::Request& request) {
 }
 
 }  // namespace
+
+Result<std::string> ReadWhole(int fd, int64_t bytes) {
+  std::string text(static_cast<size_t>(bytes), '\0');
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t count = ::pread(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return Error::System(count < 0 ? errno : EIO, "read a kept result");
+    done += static_cast<size_t>(count);
+  }
+  return text;
+}
 
 Status Require(const Caller& caller, Right right) {
   if (caller.Has(right)) return {};

@@ -13,6 +13,9 @@ namespace caisson::service {
 
 class Workers;
 
+// All of a kept file.
+Result<std::string> ReadWhole(int fd, int64_t bytes);
+
 // kDenied when the caller lacks the right.
 Status Require(const Caller& caller, Right right);
 

@@ -19,6 +19,7 @@ Status RequireSight(const Caller& caller) {
 }
 
 constexpr int64_t kMaxApprovalsShown = 1'000;
+constexpr int64_t kMaxEventsOfAJob = 1'000'000;
 
 }  // namespace
 
@@ -118,7 +119,16 @@ Status Engine::Drop(const Caller& caller, const std::string& job_id) {
 
 Result<std::string> Engine::AttestationOf(const Caller& caller, const std::string& job_id) {
   CAISSON_TRY_VOID(ResultOf(caller, job_id));
-  return Error::NotFound("this service signs nothing; its operator must set signing_key");
+  CAISSON_TRY(const std::vector<store::Event> events, parts_.store->Events(job_id, 0, kMaxEventsOfAJob));
+  for (const store::Event& event : events) {
+    if (event.type != "result") continue;
+    const nlohmann::json members = nlohmann::json::parse(event.body);
+    if (!members.contains("attestation")) break;
+    int64_t bytes = 0;
+    CAISSON_TRY(const UniqueFd file, parts_.blobs->Get(members["attestation"], &bytes));
+    return ReadWhole(file.get(), bytes);
+  }
+  return Error::NotFound("job " + job_id + " was not signed; the service's operator can set signing_key");
 }
 
 }  // namespace caisson::service

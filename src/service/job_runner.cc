@@ -5,7 +5,9 @@
 #include <random>
 #include <utility>
 
+#include "attest/envelope.h"
 #include "base/clock.h"
+#include "intake/intake.h"
 #include "service/documents.h"
 #include "verify/digest.h"
 #include "verify/verifier.h"
@@ -165,11 +167,25 @@ Result<verify::Request> JobRunner::ReadRequest() const {
   return request;
 }
 
+Status JobRunner::UnpackArchive(verify::Request& request) const {
+  if (!request.source.archive) return {};
+  const std::string sha256 = request.source.archive->substr(request.source.archive->find(':') + 1);
+  CAISSON_TRY(const UniqueFd file, parts_.blobs->Get(sha256));
+  CAISSON_TRY(const intake::Archive archive, intake::Archive::Take(file.get(), sha256));
+  CAISSON_TRY(request.source.unpacked,
+              intake::Unpack(archive, *intake::FindArchiveFormat(request.source.archive_format), intake::Limits{}));
+  return {};
+}
+
 Status JobRunner::Attempt() {
   const store::Job& job = live_->job();
   const int64_t begin = MonotonicNanos();
   parts_.metrics.Observe("caisson_wait_seconds", static_cast<double>(UnixMillis() - job.submitted_ms) / 1e3);
-  CAISSON_TRY(const verify::Request request, ReadRequest());
+  CAISSON_TRY(verify::Request request, ReadRequest());
+  if (const Status unpacked = UnpackArchive(request); !unpacked) {
+    if (unpacked.error().kind == ErrorKind::kInvalid) return Reject(request, unpacked.error(), {});
+    return unpacked;
+  }
   CAISSON_TRY(std::optional<verify::Admitted> admitted, Admit(request));
   if (!admitted) return {};
 
@@ -216,10 +232,18 @@ Status JobRunner::Deliver(const verify::VerificationResult& result) {
 Status JobRunner::End(const verify::VerificationResult& result) {
   CAISSON_TRY(store::End end, MakeEnd(parts_, result, StateOf(result.verdict.status)));
   const std::string digest = end.result_blob.empty() ? verify::Sha256Hex(end.result) : end.result_blob;
+  json ending = {{"status", end.status}};
+  if (parts_.key) {
+    CAISSON_TRY(const std::string envelope,
+                attest::Sign(Dump(verify::ToJson(result)), *parts_.key, {live_->job().id, ""}));
+    CAISSON_TRY(const std::string blob, parts_.blobs->Put(envelope));
+    end.blobs.push_back({blob, static_cast<int64_t>(envelope.size())});
+    ending["attestation"] = blob;
+  }
   CAISSON_TRY_VOID(parts_.trail->Record(live_->job(), TheService(),
                                         audit::Ended{result.verdict.status, result.verdict.failure_class, digest,
                                                      result.policy_digest, result.source_digest}));
-  live_->AddEvent("result", {{"status", end.status}});
+  live_->AddEvent("result", ending);
   {
     const std::unique_lock order = live_->LockEvents();
     end.events = live_->TakeEvents();

@@ -23,6 +23,8 @@ class JobRunner {
  private:
   Status Attempt();
   Result<verify::Request> ReadRequest() const;
+  // Errors: kInvalid for what the archive is to blame for.
+  Status UnpackArchive(verify::Request& request) const;
   // The admitted request; nothing when the job was dealt with instead: rejected, or people were asked.
   Result<std::optional<verify::Admitted>> Admit(const verify::Request& request);
   Status AskPeople(const policy::Decision& decision, const verify::Admitted& admitted);

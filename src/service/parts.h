@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "attest/key.h"
 #include "runtime/runtime.h"
 #include "service/blobs.h"
 #include "service/changes.h"
@@ -26,6 +28,7 @@ struct Parts {
   std::unique_ptr<Blobs> blobs;
   std::unique_ptr<Trail> trail;
   std::unique_ptr<runtime::Runtime> runtime;
+  std::optional<attest::PrivateKey> key;  // signs results
   std::shared_ptr<Changes> changes = std::make_shared<Changes>();
   Metrics metrics;
   LiveJobs live;

@@ -59,8 +59,16 @@ Status RefuseMoreThanMachine(const policy::Limits& limits) {
 Status AdmitSource(const Request& request, Admission& admission, Admitted& admitted, std::vector<std::string>& names,
                    std::string& given_file) {
   policy::RunPlan& plan = admission.plan();
-  if (request.source.archive)
-    return Error::Denied("source.archive: archives are taken by the service only; give path or files");
+  if (request.source.archive) {
+    if (!request.source.unpacked)
+      return Error::Denied("source.archive: there is no store to take it from; give one, or give path or files");
+    plan.workspace_files = *request.source.unpacked;
+    for (const policy::PlannedFile& file : plan.workspace_files) {
+      if (file.kind == policy::FileKind::kRegular) names.push_back(file.path);
+    }
+    admitted.source_digest = DigestOf(plan.workspace_files);
+    return {};
+  }
   if (!request.source.path) {
     for (const SourceFile& file : request.source.files) {
       plan.workspace_files.push_back({file.name, file.bytes, 0644, policy::FileKind::kRegular});

@@ -42,6 +42,8 @@ struct Source {
   std::vector<SourceFile> files;
   std::optional<std::string> archive;  // content hash "sha256:…", in lower case
   std::string archive_format;          // "tar" or "zip"; empty: told from the content
+  // What is in the archive. Not part of a request: put here by who has the archive, before admission.
+  std::optional<std::vector<policy::PlannedFile>> unpacked;
 };
 
 // Only what the request sets; the rest comes from the profile.

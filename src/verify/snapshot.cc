@@ -169,7 +169,8 @@ Result<Snapshot> TakeSnapshot(const policy::JudgedPath& source, const SnapshotLi
 std::string DigestOf(const std::vector<policy::PlannedFile>& files) {
   std::map<std::string, std::string> lines;
   for (const policy::PlannedFile& file : files) {
-    lines.emplace(file.path, DigestLine(file, Sha256Hex(file.bytes)));
+    const bool has_content = file.kind != policy::FileKind::kDirectory;
+    lines.emplace(file.path, DigestLine(file, has_content ? Sha256Hex(file.bytes) : "-"));
   }
   std::string all;
   for (const auto& [path, line] : lines) all += line;

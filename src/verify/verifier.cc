@@ -58,7 +58,7 @@ Status StoreArtifact(const std::string& directory, const std::string& name, cons
 Status CollectArtifacts(const Request& request, runtime::Run& run, const VerifyOptions& options, EventLog& events,
                         VerificationResult& result) {
   if (request.artifacts.empty()) return {};
-  runtime::Collection collection = run.Collect(request.artifacts);
+  CAISSON_TRY(runtime::Collection collection, run.Collect(request.artifacts));
   for (const runtime::CollectedFile& file : collection.files) {
     Artifact artifact{file.path, file.bytes.size(), Sha256Hex(file.bytes), ""};
     artifact.ref = "sha256:" + artifact.sha256;
@@ -138,6 +138,11 @@ VerificationResult Verify(const Request& request, Admitted admitted, runtime::Ru
     execute.on_violation = [&](const Violation& violation) {
       events.Write("violation", {{"check", command.name}, {"violation", ToJson(violation)}});
     };
+    if (options.on_output) {
+      execute.on_output = [&](OutputStream stream, std::string_view bytes) {
+        options.on_output(command.name, stream == OutputStream::kStdout ? "stdout" : "stderr", bytes);
+      };
+    }
     Result<CommandOutcome> outcome = (*run)->Execute(index, execute);
     if (!outcome) {
       SetError(result, outcome.error());

@@ -25,6 +25,8 @@ class Backend {
 // `kind` is "sqlite" or "postgres". nullptr, with the reason, when this machine has no such server.
 std::unique_ptr<Backend> MakeBackend(const std::string& kind, std::string* reason);
 
+inline const auto kKinds = ::testing::Values("sqlite");
+
 inline constexpr int64_t kNow = 1'700'000'000'000;
 inline constexpr int64_t kLeaseMs = 30'000;
 
@@ -42,6 +44,15 @@ void InThreads(int count, const std::function<void(int)>& body);
 
 // Skips the running test, or fails it when CAISSON_MUST_RUN says that this kind must run.
 void SkipUnlessRequired(const std::string& kind, const std::string& reason);
+
+// The value of what must succeed; an empty one, and a failed test, when it did not. By value, so that a loop can run
+// over it.
+template <typename T>
+T Must(Result<T> result) {
+  if (result) return *std::move(result);
+  ADD_FAILURE() << result.error().message;
+  return T{};
+}
 
 class StoreTest : public ::testing::TestWithParam<std::string> {
  protected:

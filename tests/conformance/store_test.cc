@@ -316,7 +316,7 @@ TEST_P(Claiming, OverdueJobsAreTakenToBeEnded) {
 
   ClaimOptions options = ClaimAs("reconciler", 10);
   options.now_ms = kNow + 49;
-  EXPECT_EQ(store_->TakeOverdue(options)->size(), 0U);
+  EXPECT_EQ(Must(store_->TakeOverdue(options)).size(), 0U);
   options.now_ms = kNow + 50;
   options.max_jobs = 2;
   const Result<std::vector<Job>> two = store_->TakeOverdue(options);
@@ -331,11 +331,11 @@ TEST_P(Claiming, OverdueJobsAreTakenToBeEnded) {
   EXPECT_ERROR(kConflict, store_->AnswerApproval("a1", answer, MakeEnd(), {}));
   ASSERT_EQ((*two)[0].id, asked.id);
   ASSERT_OK(store_->Finish(LeaseOf((*two)[0]), MakeEnd(JobState::kRejected)));
-  EXPECT_EQ(store_->FindApproval("a1")->state, ApprovalState::kExpired);
+  EXPECT_EQ(Must(store_->FindApproval("a1")).state, ApprovalState::kExpired);
   // Given back, it is overdue still.
   ASSERT_OK(store_->Release(LeaseOf((*two)[1])));
   EXPECT_EQ(Ids(Claim(10, kNow + 2000)), Strings{"endless"});
-  EXPECT_EQ(Ids(*store_->TakeOverdue(options)), Strings{"j2"});
+  EXPECT_EQ(Ids(Must(store_->TakeOverdue(options))), Strings{"j2"});
 }
 
 TEST_P(Claiming, LeasesAreKeptRenewedAndLost) {
@@ -352,10 +352,10 @@ TEST_P(Claiming, LeasesAreKeptRenewedAndLost) {
   EXPECT_EQ(*fates, (std::vector<LeaseFate>{LeaseFate::kCancelled, LeaseFate::kLost, LeaseFate::kKept, LeaseFate::kLost,
                                             LeaseFate::kLost}));
   EXPECT_EQ(Find("j1").lease_until_ms, kNow + 99'000);
-  EXPECT_EQ(store_->LapsedLeases(kNow + 99'000, 10)->size(), 0U);
+  EXPECT_EQ(Must(store_->LapsedLeases(kNow + 99'000, 10)).size(), 0U);
   const Result<std::vector<Job>> lapsed = store_->LapsedLeases(kNow + 99'001, 10);
   ASSERT_EQ(lapsed->size(), 2U);
-  EXPECT_EQ(store_->LapsedLeases(kNow + 99'001, 1)->size(), 1U);
+  EXPECT_EQ(Must(store_->LapsedLeases(kNow + 99'001, 1)).size(), 1U);
   for (const Job& job : *lapsed) ASSERT_OK(store_->Retry(LeaseOf(job), MakeAttempt(1), 0, {}));
   EXPECT_ERROR(kConflict, store_->Finish(LeaseOf(jobs[0]), MakeEnd()));
 }
@@ -395,7 +395,7 @@ TEST_P(Working, AJobEndsOnce) {
   EXPECT_EQ(found.finished_ms, end.now_ms);
   EXPECT_EQ(found.lease_token, "");
   EXPECT_EQ(EventTypes("j1"), (Strings{"submitted", "ended"}));
-  EXPECT_EQ(*store_->BlobsInUse({"beef", "dead", "cafe"}), (Strings{"beef", "cafe"}));
+  EXPECT_EQ(Must(store_->BlobsInUse({"beef", "dead", "cafe"})), (Strings{"beef", "cafe"}));
   const Result<std::vector<Callback>> callbacks = store_->ClaimCallbacks(end.now_ms, end.now_ms + 1, 10);
   ASSERT_EQ(callbacks->size(), 1U);
   EXPECT_EQ(callbacks->front().url, job.callback_url);
@@ -417,10 +417,10 @@ TEST_P(Working, ALostLeaseIsRefusedEverywhere) {
     EXPECT_ERROR(kConflict, store_->Release(lease));
     EXPECT_ERROR(kConflict, store_->AwaitApproval(lease, MakeApproval("a1", job), {MakeEvent("x")}));
     EXPECT_ERROR(kConflict, store_->UseApproval(lease, "a1"));
-    EXPECT_EQ(store_->Renew({lease}, kNow)->front(), LeaseFate::kLost);
+    EXPECT_EQ(Must(store_->Renew({lease}, kNow)).front(), LeaseFate::kLost);
   }
   EXPECT_EQ(EventTypes("j1"), events);
-  EXPECT_EQ(store_->Attempts("j1")->size(), 1U);
+  EXPECT_EQ(Must(store_->Attempts("j1")).size(), 1U);
   EXPECT_ERROR(kNotFound, store_->FindApproval("a1"));
   EXPECT_EQ(Find("j1").lease_token, taken.lease_token);
   EXPECT_OK(store_->Finish(LeaseOf(taken), MakeEnd()));
@@ -468,7 +468,7 @@ TEST_P(Working, ARequeuedJobHasItsTimeAnewAndNoOldCallback) {
   ASSERT_OK(store_->GiveUp(LeaseOf(ClaimOne()), MakeAttempt(1), MakeEnd(JobState::kDeadLettered)));
   ASSERT_OK(store_->Requeue("j1", kNow + 50'000, {}));
   EXPECT_EQ(Find("j1").deadline_ms, kNow + 51'000);
-  EXPECT_EQ(store_->ClaimCallbacks(kNow + 60'000, kNow + 70'000, 10)->size(), 0U);
+  EXPECT_EQ(Must(store_->ClaimCallbacks(kNow + 60'000, kNow + 70'000, 10)).size(), 0U);
   EXPECT_EQ(ClaimOne(kNow + 50'999).id, "j1");
 }
 
@@ -480,7 +480,7 @@ TEST_P(Working, AReleasedJobIsAsItWas) {
   ASSERT_OK(store_->Release(LeaseOf(job)));
   EXPECT_EQ(Find("j1").state, JobState::kQueued);
   EXPECT_EQ(Find("j1").worker, "");
-  EXPECT_EQ(store_->Attempts("j1")->size(), 0U);
+  EXPECT_EQ(Must(store_->Attempts("j1")).size(), 0U);
   const Job again = ClaimOne();
   EXPECT_EQ(again.id, "j1") << "it keeps its place";
   EXPECT_EQ(again.attempt, 1);
@@ -497,7 +497,7 @@ TEST_P(Working, CancellingInEachState) {
   EXPECT_EQ(ended->state, JobState::kCancelled);
   EXPECT_EQ(ended->cancel_reason, "changed my mind");
   EXPECT_EQ(Claim().size(), 0U);
-  EXPECT_EQ(store_->ClaimCallbacks(kNow + 5000, kNow + 6000, 10)->size(), 1U);
+  EXPECT_EQ(Must(store_->ClaimCallbacks(kNow + 5000, kNow + 6000, 10)).size(), 1U);
   // Ended: nothing.
   EXPECT_ERROR(kConflict, store_->Cancel("waiting", "again", MakeEnd(JobState::kCancelled)));
   EXPECT_EQ(Find("waiting").cancel_reason, "changed my mind");
@@ -511,7 +511,7 @@ TEST_P(Working, CancellingInEachState) {
     EXPECT_EQ(asked->state, state);
     EXPECT_TRUE(asked->cancel_requested);
     EXPECT_EQ(asked->cancel_reason, "queued") << "repeating it changes nothing";
-    EXPECT_EQ(store_->Renew({lease}, kNow)->front(), LeaseFate::kCancelled);
+    EXPECT_EQ(Must(store_->Renew({lease}, kNow)).front(), LeaseFate::kCancelled);
   }
   ASSERT_OK(store_->Finish(lease, MakeEnd(JobState::kCancelled)));
   EXPECT_EQ(EventTypes("leased"), (Strings{"submitted", "ended"}));
@@ -519,7 +519,7 @@ TEST_P(Working, CancellingInEachState) {
   SubmitAwaiting("asked", "a1");
   ASSERT_OK(store_->Cancel("asked", "", MakeEnd(JobState::kCancelled)));
   EXPECT_EQ(Find("asked").state, JobState::kCancelled);
-  EXPECT_EQ(store_->FindApproval("a1")->state, ApprovalState::kExpired);
+  EXPECT_EQ(Must(store_->FindApproval("a1")).state, ApprovalState::kExpired);
   EXPECT_ERROR(kNotFound, store_->Cancel("nobody", "", MakeEnd(JobState::kCancelled)));
   ExpectCountsAgree();
 }
@@ -532,7 +532,7 @@ TEST_P(Upkeep, CallbacksAreKeptUntilTheyAreSettled) {
     ASSERT_OK(store_->Finish(LeaseOf(ClaimOne()), MakeEnd()));
   }
   const int64_t due = MakeEnd().now_ms;
-  EXPECT_EQ(store_->ClaimCallbacks(due - 1, due + 100, 10)->size(), 0U);
+  EXPECT_EQ(Must(store_->ClaimCallbacks(due - 1, due + 100, 10)).size(), 0U);
   const Result<std::vector<Callback>> first = store_->ClaimCallbacks(due, due + 100, 1);
   ASSERT_EQ(first->size(), 1U);
   EXPECT_EQ(first->front().tries, 0);
@@ -541,12 +541,12 @@ TEST_P(Upkeep, CallbacksAreKeptUntilTheyAreSettled) {
   EXPECT_NE(second->front().job_id, first->front().job_id);
   ASSERT_OK(store_->SettleCallback(first->front().job_id, 1, due + 500));
   ASSERT_OK(store_->SettleCallback(second->front().job_id, 1, 0));
-  EXPECT_EQ(store_->ClaimCallbacks(due + 499, due + 600, 10)->size(), 0U);
+  EXPECT_EQ(Must(store_->ClaimCallbacks(due + 499, due + 600, 10)).size(), 0U);
   const Result<std::vector<Callback>> again = store_->ClaimCallbacks(due + 500, due + 600, 10);
   ASSERT_EQ(again->size(), 1U);
   EXPECT_EQ(again->front().tries, 1);
   // Whoever claimed it died: it is due again.
-  EXPECT_EQ(store_->ClaimCallbacks(due + 600, due + 700, 10)->size(), 1U);
+  EXPECT_EQ(Must(store_->ClaimCallbacks(due + 600, due + 700, 10)).size(), 1U);
 }
 
 TEST_P(Upkeep, RemovingTakesEverythingOfAJob) {
@@ -556,7 +556,7 @@ TEST_P(Upkeep, RemovingTakesEverythingOfAJob) {
   job.blobs = {{"archive", 1}};
   job.callback_url = "https://ci.example/done";
   Submit(job, kNow + 100'000);
-  EXPECT_EQ(*store_->BlobsInUse({"archive"}), Strings{"archive"});
+  EXPECT_EQ(Must(store_->BlobsInUse({"archive"})), Strings{"archive"});
   EXPECT_ERROR(kConflict, store_->Remove("j1"));
   ASSERT_OK(store_->AwaitApproval(LeaseOf(ClaimOne()), MakeApproval("a1", job), {}));
   ASSERT_OK(store_->AnswerApproval("a1", {"ada", true, "", kNow}, MakeEnd(), {}));
@@ -568,10 +568,10 @@ TEST_P(Upkeep, RemovingTakesEverythingOfAJob) {
   EXPECT_ERROR(kNotFound, store_->Find("j1"));
   EXPECT_ERROR(kNotFound, store_->Remove("j1"));
   EXPECT_ERROR(kNotFound, store_->FindApproval("a1"));
-  EXPECT_EQ(store_->Attempts("j1")->size(), 0U);
+  EXPECT_EQ(Must(store_->Attempts("j1")).size(), 0U);
   EXPECT_EQ(EventTypes("j1").size(), 0U);
-  EXPECT_EQ(store_->BlobsInUse({"archive", "artifact"})->size(), 0U);
-  EXPECT_EQ(store_->ClaimCallbacks(kNow + 99'000, kNow + 99'001, 10)->size(), 0U);
+  EXPECT_EQ(Must(store_->BlobsInUse({"archive", "artifact"})).size(), 0U);
+  EXPECT_EQ(Must(store_->ClaimCallbacks(kNow + 99'000, kNow + 99'001, 10)).size(), 0U);
   EXPECT_EQ(Submit(job, kNow + 100'000).id, "j1") << "its key is free again";
 }
 
@@ -586,15 +586,15 @@ TEST_P(Upkeep, PurgingTakesOldEndsAndExpiredKeys) {
     end.blobs = {{"shared", 1}, {"only " + job.id, 1}};
     ASSERT_OK(store_->Finish(LeaseOf(ClaimOne()), end));
   }
-  EXPECT_EQ(*store_->Purge(kNow + 3, kNow, 2), 2);
-  EXPECT_EQ(*store_->Purge(kNow + 3, kNow, 2), 1);
-  EXPECT_EQ(*store_->Purge(kNow + 3, kNow, 2), 0);
+  EXPECT_EQ(Must(store_->Purge(kNow + 3, kNow, 2)), 2);
+  EXPECT_EQ(Must(store_->Purge(kNow + 3, kNow, 2)), 1);
+  EXPECT_EQ(Must(store_->Purge(kNow + 3, kNow, 2)), 0);
   EXPECT_ERROR(kNotFound, store_->Find("j2"));
   EXPECT_OK(store_->Find("j3"));
   EXPECT_OK(store_->Find("j4"));
-  EXPECT_EQ(*store_->BlobsInUse({"shared", "only j0", "only j3"}), (Strings{"shared", "only j3"}));
+  EXPECT_EQ(Must(store_->BlobsInUse({"shared", "only j0", "only j3"})), (Strings{"shared", "only j3"}));
   // The key of the last one, which waits, expires; the job stays.
-  EXPECT_EQ(*store_->Purge(0, kNow + 100, 10), 0);
+  EXPECT_EQ(Must(store_->Purge(0, kNow + 100, 10)), 0);
   Job again = MakeJob("j9");
   again.idempotency_key = "j4";
   EXPECT_EQ(Submit(again).id, "j9");
@@ -612,20 +612,20 @@ TEST_P(Upkeep, WhatIsThereOutlivesTheProcess) {
   const Lease lease = LeaseOf(ClaimOne());
   SubmitNew("j4");
   Reopen();
-  EXPECT_EQ(store_->FindApproval("a1")->answers.size(), 1U);
+  EXPECT_EQ(Must(store_->FindApproval("a1")).answers.size(), 1U);
   EXPECT_EQ(EventTypes("j1"), (Strings{"submitted", "asked", "answered"}));
   EXPECT_EQ(Find("j2").result, MakeEnd().result);
-  EXPECT_EQ(store_->ClaimCallbacks(kNow + 9000, kNow + 9001, 10)->size(), 1U);
-  EXPECT_EQ(store_->Renew({lease}, kNow)->front(), LeaseFate::kKept) << "a lease outlives its caissond";
+  EXPECT_EQ(Must(store_->ClaimCallbacks(kNow + 9000, kNow + 9001, 10)).size(), 1U);
+  EXPECT_EQ(Must(store_->Renew({lease}, kNow)).front(), LeaseFate::kKept) << "a lease outlives its caissond";
   EXPECT_EQ(ClaimOne().id, "j4");
   ExpectCountsAgree();
 }
 
-INSTANTIATE_TEST_SUITE_P(Store, Submitting, ::testing::Values("sqlite"));
-INSTANTIATE_TEST_SUITE_P(Store, Reading, ::testing::Values("sqlite"));
-INSTANTIATE_TEST_SUITE_P(Store, Claiming, ::testing::Values("sqlite"));
-INSTANTIATE_TEST_SUITE_P(Store, Working, ::testing::Values("sqlite"));
-INSTANTIATE_TEST_SUITE_P(Store, Upkeep, ::testing::Values("sqlite"));
+INSTANTIATE_TEST_SUITE_P(Store, Submitting, kKinds);
+INSTANTIATE_TEST_SUITE_P(Store, Reading, kKinds);
+INSTANTIATE_TEST_SUITE_P(Store, Claiming, kKinds);
+INSTANTIATE_TEST_SUITE_P(Store, Working, kKinds);
+INSTANTIATE_TEST_SUITE_P(Store, Upkeep, kKinds);
 
 }  // namespace
 }  // namespace caisson::store::testing

@@ -26,6 +26,7 @@ STRICTER = [
     r"takes \d+ bytes; (at most|the kernel takes less than)",  # bytes, where a schema counts characters
     r"argv and env together take",
     r"looks like an IP address|has a wildcard in an IP address|host name longer than",
+    r"is not what predicate.digests says it is",
     r"number is too large|expected an integer, found a number",  # beyond what 64 bits hold
 ]
 

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "attest/statement.h"
 #include "audit/audit_record.h"
 #include "verify/approval.h"
 #include "verify/job_message.h"
@@ -20,6 +21,7 @@ std::string Judge(const std::string& schema, const std::string& document) {
   if (schema == "runner_api_contract") return VerdictOn(caisson::verify::ParseJobMessage(document));
   if (schema == "approval") return VerdictOn(caisson::verify::ParseApproval(document));
   if (schema == "audit_record") return VerdictOn(caisson::audit::ParseAuditRecord(document));
+  if (schema == "attestation") return VerdictOn(caisson::attest::ParseStatement(document));
   return "no such schema";
 }
 

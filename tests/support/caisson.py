@@ -84,8 +84,10 @@ class Workbench:
         atexit.register(shutil.rmtree, self.root, ignore_errors=True)
         self.root.chmod(0o755)
         self.binary = self.root / "caisson"
-        shutil.copyfile(find_binary(), self.binary)
-        self.binary.chmod(0o755)
+        self.intake = self.root / "caisson-intake"  # unpacks archives; the program looks for it beside itself
+        for source, copy in ((find_binary(), self.binary), (find_binary().with_name("caisson-intake"), self.intake)):
+            shutil.copyfile(source, copy)
+            copy.chmod(0o755)
 
     def home(self, as_user):
         home = self.root / ("user" if as_user else "caller")

@@ -1,0 +1,69 @@
+// Anybody may send an envelope, and what is inside is read only once its signature holds. Here the bytes are tried as
+// all three: an envelope, a statement that a trusted key signed, and a result to be signed.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attest/envelope.h"
+#include "fault.h"
+
+namespace {
+
+using namespace caisson::attest;
+
+// The first key of RFC 8032, section 7.1: known to all, so that fuzzing is repeatable.
+constexpr char kPrivatePem[] =
+    "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n"
+    "-----END PRIVATE KEY-----\n";
+constexpr char kPublicPem[] =
+    "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n"
+    "-----END PUBLIC KEY-----\n";
+
+const PrivateKey& Secret() {
+  static const caisson::Result<PrivateKey> key = PrivateKey::FromPem(kPrivatePem);
+  return *key;
+}
+
+const std::vector<PublicKey>& Trusted() {
+  static const std::vector<PublicKey> keys = [] {
+    std::vector<PublicKey> list;
+    list.push_back(*PublicKey::FromPem(kPublicPem));
+    return list;
+  }();
+  return keys;
+}
+
+void CheckFinding(const Verification& verification) {
+  if (verification.finding)
+    CheckFault(caisson::Error::Invalid(verification.finding->message));
+  else
+    CAISSON_CHECK(verification.key_id == Secret().id() && !verification.statement.digests.result.empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+  CheckFinding(VerifyEnvelope(text, Trusted()));
+  (void)PublicKey::FromPem(text.substr(0, 1024));
+
+  if (const auto statement = ParseStatement(text)) {
+    // What is accepted has one canonical form, which is accepted too and says the same.
+    const std::string canonical = Canonical(*statement);
+    const auto again = ParseStatement(canonical);
+    CAISSON_CHECK(again && Canonical(*again) == canonical);
+  } else {
+    CheckFault(statement.error());
+  }
+
+  if (const auto envelope = Sign(text, Secret(), {})) {
+    const Verification verification = VerifyEnvelope(*envelope, Trusted(), text);
+    CAISSON_CHECK(!verification.finding);
+    CAISSON_CHECK(VerifyEnvelope(*envelope, Trusted(), std::string(text) + " ").finding);
+  } else {
+    CheckFault(envelope.error());
+  }
+  return 0;
+}

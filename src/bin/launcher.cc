@@ -1,0 +1,124 @@
+// The caisson-launcher program: its command line.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "base/version.h"
+#include "launcher/server.h"
+
+namespace {
+
+using caisson::Error;
+using caisson::Result;
+using caisson::launcher::ServerOptions;
+
+constexpr char kHelp[] = R"(caisson-launcher: makes sandboxes for programs that may not.
+
+  caisson-launcher --socket PATH [--allow-uid N] [--max-runs N]
+  caisson-launcher --fd N [--max-runs N]
+
+A service that reads what strangers send should not be root, and making sandboxes with limits of their own takes root.
+The launcher is the small part that is: it reads one protocol, starts one supervisor process for each run, and every
+supervisor builds its sandbox behind all walls, whatever it was asked. It lends nobody its rights: what a client shows to
+a sandbox is seen there with the client's own. Started by an ordinary user it serves that user, without root.
+
+  --socket PATH   listen there, mode 0600; root and the launcher's own user may connect
+  --allow-uid N   and this one user, to whom the socket is given; only for a launcher that is root
+  --fd N          serve the client that holds the other end of this connected seqpacket socket, and end with it
+  --max-runs N    refuse more runs than that at a time; default 256
+
+It stays in the foreground, writes what goes wrong to standard error, and takes its runs with it when it ends.
+
+Try it:
+  caisson-launcher --socket /run/caisson.sock &
+  CAISSON_LAUNCHER=/run/caisson.sock caisson run -- id
+)";
+
+Result<int64_t> ReadNumber(const std::string& flag, std::string_view text, int64_t most) {
+  int64_t number = -1;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < 0 || number > most)
+    return Error::Invalid(flag + ": expected a number up to " + std::to_string(most));
+  return number;
+}
+
+Result<ServerOptions> ReadOptions(int argc, char** argv) {
+  ServerOptions options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (i + 1 == argc) return Error::Invalid(flag + ": a value is needed, or there is no such flag");
+    const char* value = argv[i + 1];
+    if (flag == "--socket") {
+      options.socket_path = value;
+    } else if (flag == "--fd") {
+      CAISSON_TRY(const int64_t fd, ReadNumber(flag, value, std::numeric_limits<int>::max()));
+      if (fd < 3 || ::fcntl(static_cast<int>(fd), F_SETFD, FD_CLOEXEC) != 0)
+        return Error::Invalid("--fd " + std::string(value) + ": not an open descriptor above 2");
+      options.control = caisson::UniqueFd(static_cast<int>(fd));
+    } else if (flag == "--allow-uid") {
+      CAISSON_TRY(const int64_t uid, ReadNumber(flag, value, std::numeric_limits<uint32_t>::max() - 1));
+      options.allowed_uid = static_cast<uid_t>(uid);
+    } else if (flag == "--max-runs") {
+      CAISSON_TRY(const int64_t runs, ReadNumber(flag, value, 4000));
+      options.max_runs = static_cast<size_t>(runs);
+    } else {
+      return Error::Invalid("there is no flag " + flag);
+    }
+  }
+  if (options.control.valid() == !options.socket_path.empty())
+    return Error::Invalid("one of --socket and --fd is needed");
+  // SECURITY: without root the sandbox's user is the launcher's own, so another client would have his files.
+  if (options.allowed_uid && (::geteuid() != 0 || options.control))
+    return Error::Invalid("--allow-uid: only with --socket, and only for a launcher that is root");
+  return options;
+}
+
+// Descriptors 0 to 2 must be somebody's, so that no socket of ours gets such a number; input is nobody's.
+void OpenStandardStreams() {
+  int fd = ::open("/dev/null", O_RDWR);
+  if (fd > 0) ::dup2(fd, 0);
+  while (fd >= 0 && fd < 3) fd = ::dup(fd);
+  if (fd >= 3) ::close(fd);
+}
+
+// Nothing of the environment is needed but the place of the slots' lock file, which must be the one that the user's
+// other runs have.
+void ForgetEnvironment() {
+  constexpr const char* kKept = "XDG_RUNTIME_DIR";
+  const char* found = ::getenv(kKept);
+  const std::string value = found != nullptr ? found : "";
+  ::clearenv();
+  if (found != nullptr) ::setenv(kKept, value.c_str(), 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpenStandardStreams();
+  const std::string first = argc > 1 ? argv[1] : "--help";
+  if (first == "--help" || first == "-h") {
+    std::fputs(kHelp, stdout);
+    return argc > 1 ? 0 : 2;
+  }
+  if (first == "--version") {
+    std::printf("caisson-launcher %s\n", caisson::kVersion);
+    return 0;
+  }
+  Result<ServerOptions> options = ReadOptions(argc, argv);
+  if (!options) {
+    std::fprintf(stderr, "caisson-launcher: %s (see: caisson-launcher --help)\n", options.error().message.c_str());
+    return 2;
+  }
+  ForgetEnvironment();
+  const caisson::Status served = caisson::launcher::Serve(*std::move(options));
+  if (served) return 0;
+  std::fprintf(stderr, "caisson-launcher: %s\n", served.error().message.c_str());
+  return 1;
+}

@@ -1,0 +1,70 @@
+// What a tree that somebody sent may look like: names, kinds, links, and how much of it there may be.
+//
+// The same rules are applied twice: by the helper while it unpacks, so that a bomb is put down at the first byte too
+// much, and by whoever receives the tree from the helper, because the helper has read hostile bytes and may have become
+// hostile itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/plan.h"
+
+namespace caisson::intake {
+
+struct Limits {
+  uint64_t entries = 4096;                   // directories that are only implied count too
+  uint64_t bytes = uint64_t{32} << 20;       // of all files and link targets together
+  uint64_t file_bytes = uint64_t{32} << 20;  // of one of them
+  uint64_t path_bytes = 1024;
+  uint64_t depth = 64;
+  uint64_t ratio = 100;                     // bytes unpacked for one byte of archive …
+  uint64_t ratio_free = uint64_t{1} << 20;  // … once so many were: a page of blanks is no bomb
+};
+
+// As one word, to be handed to the helper.
+std::string Format(const Limits& limits);
+std::optional<Limits> ParseLimits(std::string_view text);
+
+// Errors are ErrorKind::kInvalid and begin with the entry's name in quotes.
+class TreeRules {
+ public:
+  TreeRules(const Limits& limits, uint64_t archive_bytes) : limits_(limits), archive_bytes_(archive_bytes) {}
+
+  // An entry begins. `link_target` is looked at for links only. Refused are names that could mean a place outside or
+  // two places, names that are taken, and places below something that is no directory, whichever came first.
+  //
+  // SECURITY: a link must stay in the tree as far as spelling goes: not absolute, not above the root. Through a second
+  // link it could still lead outside, but nothing of ours follows links in a workspace; only the workload does, in a
+  // sandbox where outside is nothing.
+  Status Enter(const std::string& path, policy::FileKind kind, std::string_view link_target = {});
+
+  // `count` more bytes belong to the entry `path`.
+  Status Grow(const std::string& path, uint64_t count);
+
+  // The directories that entries lie in without having been entries themselves.
+  std::vector<std::string> ImpliedDirectories() const;
+
+ private:
+  struct Node {
+    policy::FileKind kind = policy::FileKind::kDirectory;
+    bool implied = false;
+    uint64_t bytes = 0;
+  };
+
+  Status EnterParents(const std::string& path);
+  Status Insert(const std::string& path, Node node);
+
+  Limits limits_;
+  uint64_t archive_bytes_;
+  uint64_t bytes_ = 0;
+  std::map<std::string, Node, std::less<>> nodes_;
+};
+
+}  // namespace caisson::intake

@@ -1,0 +1,238 @@
+#include "launcher/channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace caisson::launcher {
+
+namespace {
+
+// A chunk of output with its frame fits; so does any ordinary Spec.
+constexpr size_t kInlineBytes = 96 * 1024;
+constexpr size_t kHeaderBytes = 2;  // kind, and whether the body is in the packet
+constexpr char kInPacket = 0, kSpilled = 1;
+constexpr size_t kMaxFds = 253;  // SCM_MAX_FD
+constexpr unsigned kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+Error Gone() { return {ErrorKind::kSystem, ECONNRESET, "the other side has closed the connection"}; }
+
+Result<UniqueFd> Seal(std::string_view bytes) {
+  UniqueFd file(::memfd_create("caisson-frame", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return Error::System(errno, "make room for a large frame");
+  for (size_t written = 0; written < bytes.size();) {
+    const ssize_t size = ::write(file.get(), bytes.data() + written, bytes.size() - written);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return Error::System(errno, "write a large frame");
+    written += static_cast<size_t>(size);
+  }
+  if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return Error::System(errno, "seal a large frame");
+  return file;
+}
+
+std::string Number(uint64_t value) {
+  std::string bytes(8, '\0');
+  for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+  return bytes;
+}
+
+Status Wait(int connection, short events) {
+  struct pollfd wait {
+    connection, events, 0
+  };
+  while (::poll(&wait, 1, -1) < 0) {
+    if (errno != EINTR) return Error::System(errno, "wait for the connection");
+  }
+  return {};
+}
+
+// Room for everything that may come beside a packet.
+struct Ancillary {
+  alignas(struct cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * kMaxFds) + CMSG_SPACE(sizeof(struct ucred))] = {};
+};
+
+void Add(struct msghdr& message, int type, const void* data, size_t size) {
+  // Behind what is there already; the lengths were reckoned with in Ancillary.
+  auto* header = reinterpret_cast<struct cmsghdr*>(static_cast<char*>(message.msg_control) + message.msg_controllen);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = type;
+  header->cmsg_len = CMSG_LEN(size);
+  std::memcpy(CMSG_DATA(header), data, size);
+  message.msg_controllen += CMSG_SPACE(size);
+}
+
+Status SendPacket(int connection, std::string_view header, std::string_view body, const std::vector<int>& fds,
+                  const struct ucred* sender, bool wait) {
+  struct iovec parts[2] = {{const_cast<char*>(header.data()), header.size()},
+                           {const_cast<char*>(body.data()), body.size()}};
+  Ancillary ancillary;
+  struct msghdr message {};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  message.msg_control = ancillary.bytes;
+  if (fds.size() > kMaxFds) return Error::Invalid("more than " + std::to_string(kMaxFds) + " descriptors");
+  if (!fds.empty()) Add(message, SCM_RIGHTS, fds.data(), sizeof(int) * fds.size());
+  if (sender != nullptr) Add(message, SCM_CREDENTIALS, sender, sizeof(*sender));
+  if (message.msg_controllen == 0) message.msg_control = nullptr;
+  for (;;) {
+    if (::sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return {};
+    if (errno == EPIPE || errno == ECONNRESET) return Gone();
+    if (errno == EAGAIN && wait) {
+      CAISSON_TRY_VOID(Wait(connection, POLLOUT));
+    } else if (errno != EINTR) {
+      return Error::System(errno, "send a frame");
+    }
+  }
+}
+
+struct Packet {
+  std::string bytes;
+  std::vector<UniqueFd> fds;
+  struct ucred sender {};
+};
+
+Result<Packet> ReceivePacket(int connection, size_t most) {
+  Packet packet;
+  packet.bytes.resize(most);
+  struct iovec part {
+    packet.bytes.data(), packet.bytes.size()
+  };
+  Ancillary ancillary;
+  struct msghdr message {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.bytes;
+  message.msg_controllen = sizeof(ancillary.bytes);
+  ssize_t size;
+  // That the other side went without reading all we sent is said once, before what it still sent.
+  while ((size = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
+         (errno == EINTR || errno == ECONNRESET)) {
+  }
+  if (size < 0) return Error::System(errno, "receive a frame");
+  // Taken first: whatever is wrong with the packet, its descriptors are ours to close.
+  for (struct cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET) continue;
+    const size_t bytes = header->cmsg_len - CMSG_LEN(0);
+    if (header->cmsg_type == SCM_CREDENTIALS && bytes == sizeof(packet.sender))
+      std::memcpy(&packet.sender, CMSG_DATA(header), bytes);
+    if (header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + at, sizeof(fd));
+      packet.fds.emplace_back(fd);
+    }
+  }
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return Error::Invalid("frame: longer than any can be");
+  if (size == 0) return Gone();
+  packet.bytes.resize(static_cast<size_t>(size));
+  return packet;
+}
+
+bool IsSignalRecord(const Packet& packet) {
+  return packet.bytes.size() == sizeof(struct signalfd_siginfo) && static_cast<Kind>(packet.bytes[0]) < Kind::kOpen;
+}
+
+}  // namespace
+
+Result<Mapping> Mapping::Map(int sealed_fd, size_t size) {
+  // SECURITY: without the seals its sender could change what was already checked, or cut the file short under us.
+  const int seals = ::fcntl(sealed_fd, F_GET_SEALS);
+  if (seals < 0 || (static_cast<unsigned>(seals) & kSeals) != kSeals)
+    return Error::Invalid("frame: its body is not in a sealed memfd");
+  struct stat info {};
+  if (::fstat(sealed_fd, &info) != 0) return Error::System(errno, "stat a large frame");
+  if (info.st_size <= 0 || static_cast<uint64_t>(info.st_size) != size || size > kMaxBodyBytes)
+    return Error::Invalid("frame: its body is not as long as it says, or longer than " + std::to_string(kMaxBodyBytes));
+  Mapping mapping;
+  mapping.address_ = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, sealed_fd, 0);
+  if (mapping.address_ == MAP_FAILED) {
+    mapping.address_ = nullptr;
+    return Error::System(errno, "map a large frame");
+  }
+  mapping.size_ = size;
+  return mapping;
+}
+
+Mapping::~Mapping() {
+  if (address_ != nullptr) ::munmap(address_, size_);
+}
+
+Status Send(int connection, Kind kind, const Encoded& body, bool wait) {
+  std::string header = {static_cast<char>(kind), kInPacket};
+  if (body.bytes.size() <= kInlineBytes) return SendPacket(connection, header, body.bytes, body.fds, nullptr, wait);
+  if (body.bytes.size() > kMaxBodyBytes) {
+    return Error::Invalid("this takes a frame of " + std::to_string(body.bytes.size()) +
+                          " bytes, and a launcher takes " + std::to_string(kMaxBodyBytes));
+  }
+  CAISSON_TRY(const UniqueFd file, Seal(body.bytes));
+  std::vector<int> fds = {file.get()};
+  fds.insert(fds.end(), body.fds.begin(), body.fds.end());
+  header[1] = kSpilled;
+  return SendPacket(connection, header, Number(body.bytes.size()), fds, nullptr, wait);
+}
+
+Result<Frame> Receive(int connection) {
+  Packet packet;
+  do {
+    CAISSON_TRY_VOID(Wait(connection, POLLIN));
+    CAISSON_TRY(packet, ReceivePacket(connection, kHeaderBytes + kInlineBytes));
+  } while (IsSignalRecord(packet));
+  const auto kind = static_cast<Kind>(packet.bytes[0]);
+  if (packet.bytes.size() < kHeaderBytes || kind < Kind::kOpen || kind > Kind::kError)
+    return Error::Invalid("frame: of no known kind");
+  Frame frame;
+  frame.kind = kind;
+  frame.fds = std::move(packet.fds);
+  const char where = packet.bytes[1];
+  packet.bytes.erase(0, kHeaderBytes);
+  if (where == kInPacket) {
+    frame.packet = std::move(packet.bytes);
+    return frame;
+  }
+  if (where != kSpilled || packet.bytes.size() != 8 || frame.fds.empty())
+    return Error::Invalid("frame: its body is nowhere");
+  uint64_t size = 0;
+  for (size_t i = 0; i < 8; ++i) size |= uint64_t{static_cast<unsigned char>(packet.bytes[i])} << (8 * i);
+  CAISSON_TRY(frame.spilled, Mapping::Map(frame.fds[0].get(), size));
+  frame.fds.erase(frame.fds.begin());
+  return frame;
+}
+
+Status SendOpen(int control, int run_end) {
+  const std::string header = {static_cast<char>(Kind::kOpen), kInPacket};
+  // Said and not left to the socket's option: the launcher may not have set that yet. The kernel checks it.
+  struct ucred sender {};
+  sender.pid = ::getpid();
+  sender.uid = ::geteuid();
+  sender.gid = ::getegid();
+  return SendPacket(control, header, Number(kProtocolVersion), {run_end}, &sender, true);
+}
+
+Result<Opening> ReceiveOpen(int control) {
+  CAISSON_TRY(Packet packet, ReceivePacket(control, 64));
+  if (packet.fds.size() != 1 || packet.bytes.size() < kHeaderBytes || packet.bytes[0] != static_cast<char>(Kind::kOpen))
+    return Error::Invalid("open: one connection is needed");
+  Opening opening;
+  opening.run = std::move(packet.fds[0]);
+  opening.sender = packet.sender;
+  int domain = 0, type = 0;
+  socklen_t length = sizeof(domain);
+  if (::getsockopt(opening.run.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX)
+    return Error::Invalid("open: not a connection");
+  length = sizeof(type);
+  if (::getsockopt(opening.run.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
+    return Error::Invalid("open: not a seqpacket connection");
+  if (packet.bytes.substr(kHeaderBytes) == Number(kProtocolVersion)) return opening;
+  Error error = Error::Unsupported("the launcher speaks version " + std::to_string(kProtocolVersion) +
+                                   " of its protocol and the client another; install both from one release");
+  (void)Send(opening.run.get(), Kind::kError, Encode(error), false);
+  return error;
+}
+
+}  // namespace caisson::launcher

@@ -1,0 +1,225 @@
+#include "launcher/server.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/channel.h"
+#include "launcher/supervisor.h"
+#include "linux/event_loop.h"
+
+namespace caisson::launcher {
+
+namespace {
+
+constexpr size_t kMaxConnections = 256;
+// Tags of the loop; a control connection's is its number behind them.
+constexpr uint32_t kSignals = 0, kListener = 1, kFirstConnection = 2;
+
+Result<struct sockaddr_un> Address(const std::string& path) {
+  struct sockaddr_un address {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    return Error::Invalid("--socket " + path + ": a socket's path has 1 to " +
+                          std::to_string(sizeof(address.sun_path) - 1) + " bytes");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+// A socket that a killed launcher left behind is in the way; one that somebody answers is somebody's.
+Status RemoveStale(const std::string& path, const struct sockaddr_un& address) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  if (!S_ISSOCK(info.st_mode)) return Error::Invalid("--socket " + path + ": exists and is not a socket");
+  UniqueFd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (::connect(probe.get(), reinterpret_cast<const struct sockaddr*>(&address), sizeof(address)) == 0)
+    return Error::Invalid("--socket " + path + ": another launcher listens there");
+  if (errno != ECONNREFUSED) return Error::System(errno, "--socket " + path);
+  if (::unlink(path.c_str()) != 0) return Error::System(errno, "remove " + path);
+  return {};
+}
+
+Result<UniqueFd> Listen(const std::string& path, std::optional<uid_t> allowed_uid) {
+  CAISSON_TRY(const struct sockaddr_un address, Address(path));
+  CAISSON_TRY_VOID(RemoveStale(path, address));
+  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener) return Error::System(errno, "make a socket");
+  // The mode is right from the first moment, not after a change that others could be quicker than.
+  const mode_t before = ::umask(0177);
+  const int bound = ::bind(listener.get(), reinterpret_cast<const struct sockaddr*>(&address), sizeof(address));
+  const int error = errno;
+  ::umask(before);
+  if (bound != 0) return Error::System(error, "listen at " + path);
+  if (allowed_uid && ::lchown(path.c_str(), *allowed_uid, static_cast<gid_t>(-1)) != 0)
+    return Error::System(errno, "give " + path + " to the allowed user");
+  if (::listen(listener.get(), 128) != 0) return Error::System(errno, "listen at " + path);
+  return listener;
+}
+
+Status VouchForSenders(int socket) {
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
+    return Error::System(errno, "ask the kernel who sends");
+  return {};
+}
+
+class Server {
+ public:
+  explicit Server(ServerOptions options) : options_(std::move(options)) {}
+
+  Status Run() {
+    CAISSON_TRY_VOID(Prepare());
+    while (!ended_) {
+      for (const auto& event : loop_.Wait(-1)) Dispatch(event.data.u32);
+    }
+    EndRuns();
+    if (!options_.socket_path.empty()) ::unlink(options_.socket_path.c_str());
+    return {};
+  }
+
+ private:
+  Status Prepare() {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&signals, signal);
+    ::sigprocmask(SIG_SETMASK, &signals, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    signals_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_) return Error::System(errno, "make a signalfd");
+    loop_.Watch(signals_.get(), EPOLLIN, kSignals);
+    // Nothing is executed here or in a supervisor, and nothing that is forked from us can gain by doing so.
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Error::System(errno, "set no_new_privs");
+    if (options_.control) {
+      CAISSON_TRY_VOID(VouchForSenders(options_.control.get()));
+      Adopt(std::move(options_.control));
+      return {};
+    }
+    CAISSON_TRY(listener_, Listen(options_.socket_path, options_.allowed_uid));
+    CAISSON_TRY_VOID(VouchForSenders(listener_.get()));  // connections inherit it
+    loop_.Watch(listener_.get(), EPOLLIN, kListener);
+    return {};
+  }
+
+  void Dispatch(uint32_t tag) {
+    if (tag == kSignals) return OnSignals();
+    if (tag == kListener) return OnListener();
+    OnConnection(static_cast<int>(tag - kFirstConnection));
+  }
+
+  void OnSignals() {
+    struct signalfd_siginfo info {};
+    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      if (info.ssi_signo != SIGCHLD) ended_ = true;
+    }
+    int status = 0;
+    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      runs_.erase(pid);
+      if (WIFSIGNALED(status))
+        std::fprintf(stderr, "caisson-launcher: supervisor %d was ended by signal %d\n", pid, WTERMSIG(status));
+    }
+  }
+
+  bool IsAllowed(uid_t uid) const {
+    // Who was given the descriptor may use it.
+    if (!listener_) return true;
+    return uid == 0 || uid == ::geteuid() || (options_.allowed_uid && uid == *options_.allowed_uid);
+  }
+
+  void Adopt(UniqueFd connection) {
+    const int fd = connection.get();
+    loop_.Watch(fd, EPOLLIN, kFirstConnection + static_cast<uint32_t>(fd));
+    connections_.emplace(fd, std::move(connection));
+  }
+
+  void OnListener() {
+    UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection || connections_.size() >= kMaxConnections) return;
+    struct ucred peer {};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || !IsAllowed(peer.uid)) return;
+    Adopt(std::move(connection));
+  }
+
+  void OnConnection(int fd) {
+    const auto connection = connections_.find(fd);
+    if (connection == connections_.end()) return;
+    Result<Opening> opening = ReceiveOpen(fd);
+    if (!opening) {
+      // What is no request is dropped: it names no connection on which it could be answered.
+      if (opening.error().kind != ErrorKind::kSystem || opening.error().errno_value == EAGAIN) return;
+      connections_.erase(connection);
+      if (!listener_) ended_ = true;
+      return;
+    }
+    if (const Status started = StartRun(*opening); !started)
+      (void)Send(opening->run.get(), Kind::kError, Encode(started.error()), false);
+  }
+
+  Status StartRun(Opening& opening) {
+    if (opening.sender.pid <= 0 || !IsAllowed(opening.sender.uid))
+      return Error::Denied("the launcher does not serve user " + std::to_string(opening.sender.uid));
+    if (runs_.size() >= options_.max_runs) {
+      return Error{ErrorKind::kSystem, EAGAIN,
+                   "the launcher has " + std::to_string(runs_.size()) +
+                       " runs, as many as it may; try again, or start it with a higher --max-runs"};
+    }
+    const pid_t launcher = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) return Error::System(errno, "fork a supervisor");
+    if (pid == 0) BecomeSupervisor(launcher, opening);
+    runs_.insert(pid);
+    return {};
+  }
+
+  // Runs: the new process; does not return.
+  [[noreturn]] static void BecomeSupervisor(pid_t launcher, Opening& opening) {
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != launcher) ::_exit(1);
+    ::prctl(PR_SET_NAME, "caisson-run", 0, 0, 0);
+    // SECURITY: the listener, other clients' connections and whatever else is open belong to the launcher. Kept are the
+    // standard streams (nothing, and the log) and this run's connection, as descriptor 3.
+    constexpr int kConnection = 3;
+    if (opening.run.get() != kConnection && ::dup3(opening.run.get(), kConnection, O_CLOEXEC) < 0) ::_exit(1);
+    if (::close_range(kConnection + 1, ~0U, 0) != 0) ::_exit(1);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    Supervise(UniqueFd(kConnection), opening.sender);
+    ::_exit(0);
+  }
+
+  // Their keepers remove the cgroups.
+  void EndRuns() {
+    for (const pid_t pid : runs_) ::kill(pid, SIGKILL);
+    for (const pid_t pid : runs_) {
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+
+  ServerOptions options_;
+  linux_sys::EventLoop loop_;
+  UniqueFd signals_, listener_;
+  std::map<int, UniqueFd> connections_;
+  std::set<pid_t> runs_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+Status Serve(ServerOptions options) { return Server(std::move(options)).Run(); }
+
+}  // namespace caisson::launcher
