@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/version.h"
@@ -28,8 +29,23 @@ constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says trut
 With CAISSON_LAUNCHER=PATH in the environment, run, verify and doctor have their sandboxes made by the caisson-launcher
 that listens there.
 
+With a service (caissond), on this machine or another:
+
+  caisson submit PATH          the same as verify, there; --wait for the result
+  caisson list, status, events, logs, result, artifacts, cancel
+  caisson approvals COMMAND    list, show, grant and deny what waits for people
+  caisson dlq COMMAND          list, show, requeue and drop jobs that came to no verdict
+
 Each command explains itself: caisson COMMAND --help. Version: caisson --version.
 )";
+
+constexpr std::pair<const char*, int (*)(std::vector<std::string>)> kServiceCommands[] = {
+    {"submit", caisson::cli::SubmitCommand},       {"status", caisson::cli::StatusCommand},
+    {"list", caisson::cli::ListCommand},           {"logs", caisson::cli::LogsCommand},
+    {"events", caisson::cli::EventsCommand},       {"result", caisson::cli::ResultCommand},
+    {"artifacts", caisson::cli::ArtifactsCommand}, {"cancel", caisson::cli::CancelCommand},
+    {"approvals", caisson::cli::ApprovalsCommand}, {"dlq", caisson::cli::DlqCommand},
+};
 
 // Descriptors 0 to 2 must be somebody's: otherwise a file of ours would get the number and be taken for a stream.
 void OpenStandardStreams() {
@@ -63,6 +79,8 @@ int main(int argc, char** argv) {
   if (command == "attest") return caisson::cli::AttestCommand(std::move(arguments));
   if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
   if (command == "selftest") return caisson::cli::SelftestCommand(std::move(arguments));
+  for (const auto& [name, run] : kServiceCommands)
+    if (command == name) return run(std::move(arguments));
   const auto runtime = MakeRuntime();
   if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
   if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);

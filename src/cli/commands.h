@@ -17,4 +17,16 @@ int AuditCommand(std::vector<std::string> arguments);
 int AttestCommand(std::vector<std::string> arguments);
 int SelftestCommand(std::vector<std::string> arguments);
 
+// Of a service: caissond.
+int SubmitCommand(std::vector<std::string> arguments);
+int StatusCommand(std::vector<std::string> arguments);
+int ListCommand(std::vector<std::string> arguments);
+int LogsCommand(std::vector<std::string> arguments);
+int EventsCommand(std::vector<std::string> arguments);
+int ResultCommand(std::vector<std::string> arguments);
+int ArtifactsCommand(std::vector<std::string> arguments);
+int CancelCommand(std::vector<std::string> arguments);
+int ApprovalsCommand(std::vector<std::string> arguments);
+int DlqCommand(std::vector<std::string> arguments);
+
 }  // namespace caisson::cli

@@ -1,19 +1,15 @@
 // caisson verify: is this code good, and if not, what did it do?
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/units.h"
-#include "base/utf8.h"
 #include "cli/audit_trail.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/request_file.h"
 #include "cli/summary.h"
 #include "intake/intake.h"
 #include "verify/verifier.h"
@@ -62,39 +58,6 @@ int ExitCode(const verify::VerificationResult& result) {
   return 4;
 }
 
-Result<std::string> ReadRequestFile(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
-  std::string text;
-  char chunk[65536];
-  for (;;) {
-    const ssize_t size = ::read(file.get(), chunk, sizeof(chunk));
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
-    if (size == 0) return text;
-    text.append(chunk, static_cast<size_t>(size));
-    if (text.size() > verify::kMaxRequestBytes)
-      return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
-  }
-}
-
-bool EndsWith(const std::string& path, std::string_view ending) {
-  return path.size() > ending.size() && path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
-}
-
-bool LooksLikeArchive(const std::string& path) {
-  constexpr std::string_view kEndings[] = {".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".zip"};
-  return std::any_of(std::begin(kEndings), std::end(kEndings),
-                     [&](std::string_view ending) { return EndsWith(path, ending); });
-}
-
-bool IsFile(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
-}
-
 // Reads the archive at `path` and puts what is in it into the request. `expected`: the hash it must have, if any.
 Status TakeArchive(const std::string& path, std::string_view expected, verify::Source& source) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -118,20 +81,16 @@ Status TakeStoredArchive(const std::string& directory, verify::Source& source) {
 Result<verify::Request> MakeRequest(const std::string& path, const std::string& archives, const SharedFlags& flags,
                                     bool mode_given) {
   verify::Request request;
-  if (EndsWith(path, ".json")) {
+  if (LooksLikeRequest(path)) {
     CAISSON_TRY(const std::string text, ReadRequestFile(path));
     Result<verify::Request> parsed = verify::ParseRequest(text);
     if (!parsed) return std::move(parsed).error().In(path);
     request = *std::move(parsed);
-    if (request.source.path && request.source.path->compare(0, 1, "/") != 0) {
-      // Relative to the request, so that a request can be moved together with its source.
-      const size_t slash = path.rfind('/');
-      if (slash != std::string::npos) request.source.path = path.substr(0, slash + 1) + *request.source.path;
-    }
+    if (request.source.path) request.source.path = PathBesideRequest(path, *request.source.path);
     if (request.source.archive && !archives.empty()) CAISSON_TRY_VOID(TakeStoredArchive(archives, request.source));
   } else {
     request.request_id = verify::GenerateRequestId();
-    if (IsFile(path) && LooksLikeArchive(path))
+    if (LooksLikeArchive(path))
       CAISSON_TRY_VOID(TakeArchive(path, "", request.source));
     else
       request.source.path = path;

@@ -193,10 +193,10 @@ Error Explain(const Endpoint& endpoint, const Error& cause) {
   switch (cause.errno_value) {
     case ENOENT:
     case ECONNREFUSED:
-      return Error::NotFound("no service at " + place +
-                             (endpoint.socket.empty()
-                                  ? "; is it running, and is this its port?"
-                                  : "; start one with: caissond — or say where it is with --url or CAISSON_URL"));
+      return {ErrorKind::kSystem, cause.errno_value,
+              "no service at " + place +
+                  (endpoint.socket.empty() ? "; is it running, and is this its port?"
+                                           : "; start one with: caissond (or say where it is: --url, CAISSON_URL)")};
     case EACCES:
       return Error::Denied(
           "not allowed to open " + place +

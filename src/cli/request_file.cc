@@ -1,0 +1,61 @@
+#include "cli/request_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "verify/request.h"
+
+namespace caisson::cli {
+
+namespace {
+
+bool EndsWith(const std::string& path, std::string_view ending) {
+  return path.size() > ending.size() && path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+}  // namespace
+
+bool LooksLikeRequest(const std::string& path) { return EndsWith(path, ".json"); }
+
+bool LooksLikeArchive(const std::string& path) {
+  constexpr std::string_view kEndings[] = {".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".zip"};
+  struct stat info {};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return EndsWith(path, ending); }) &&
+         ::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+Result<std::string> ReadRequestFile(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
+  std::string text;
+  char chunk[65536];
+  for (;;) {
+    const ssize_t size = ::read(file.get(), chunk, sizeof(chunk));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
+    if (size == 0) return text;
+    text.append(chunk, static_cast<size_t>(size));
+    if (text.size() > verify::kMaxRequestBytes)
+      return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
+  }
+}
+
+std::string PathBesideRequest(const std::string& request_path, const std::string& path) {
+  const size_t slash = request_path.rfind('/');
+  if (path.compare(0, 1, "/") == 0 || slash == std::string::npos) return path;
+  return request_path.substr(0, slash + 1) + path;
+}
+
+}  // namespace caisson::cli
