@@ -33,6 +33,7 @@ policy::RunPlan TruePlan() {
 
 struct Times {
   std::vector<int64_t> start, command, removal, whole;
+  int parked = 0;
 };
 
 bool Measure(runtime::Runtime& runtime, Times& times) {
@@ -46,6 +47,7 @@ bool Measure(runtime::Runtime& runtime, Times& times) {
   const Result<CommandOutcome> outcome = (*run)->Execute(0, options);
   const int64_t ended = MonotonicNanos();
   if (!outcome || outcome->exit_code != 0) return std::fprintf(stderr, "the command failed\n"), false;
+  times.parked += (*run)->isolation().start == "parked" ? 1 : 0;
   run->reset();
   const int64_t removed = MonotonicNanos();
   times.start.push_back((started - begin) / 1000);
@@ -79,6 +81,7 @@ int main(int argc, char** argv) {
     Print(name.c_str(), "command", measured.command);
     Print(name.c_str(), "both", measured.whole);
     Print(name.c_str(), "removal", measured.removal);
+    std::printf("%-24s %d of %zu parked\n", name.c_str(), measured.parked, measured.start.size());
   }
   return 0;
 }
