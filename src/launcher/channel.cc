@@ -235,4 +235,20 @@ Result<Opening> ReceiveOpen(int control) {
   return error;
 }
 
+Status PassOn(int leash, const Opening& opening) {
+  // Both ends are the same program, forked: there is nothing to parse.
+  const std::string_view sender(reinterpret_cast<const char*>(&opening.sender), sizeof(opening.sender));
+  return SendPacket(leash, sender, "", {opening.run.get()}, nullptr, false);
+}
+
+Result<Opening> TakePassedOn(int leash) {
+  CAISSON_TRY_VOID(Wait(leash, POLLIN));
+  CAISSON_TRY(Packet packet, ReceivePacket(leash, sizeof(struct ucred)));
+  CAISSON_CHECK(packet.fds.size() == 1 && packet.bytes.size() == sizeof(struct ucred));
+  Opening opening;
+  opening.run = std::move(packet.fds[0]);
+  std::memcpy(&opening.sender, packet.bytes.data(), sizeof(opening.sender));
+  return opening;
+}
+
 }  // namespace caisson::launcher

@@ -130,11 +130,11 @@ void Supervision::Watch() {
   loop_.Watch(sandbox_.observer_->fd(), EPOLLIN, kListener);
   loop_.Watch(sandbox_.dns_.get(), EPOLLIN, kDns);
   if (options_.signal_fd >= 0) loop_.Watch(options_.signal_fd, EPOLLIN, kSignal);
-  if (sandbox_.group_) {
-    const bool v1 = sandbox_.group_->driver() == CgroupDriver::kHybrid;
-    if (sandbox_.group_->oom_event_fd() >= 0)
-      loop_.Watch(sandbox_.group_->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
-    if (command_ != 0) before_ = sandbox_.group_->Read();  // a new group has counted nothing
+  if (sandbox_.berth_.group) {
+    const bool v1 = sandbox_.berth_.group->driver() == CgroupDriver::kHybrid;
+    if (sandbox_.berth_.group->oom_event_fd() >= 0)
+      loop_.Watch(sandbox_.berth_.group->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
+    if (command_ != 0) before_ = sandbox_.berth_.group->Read();  // a new group has counted nothing
   }
   streams_.Start();
 }
@@ -273,17 +273,17 @@ void Supervision::CheckClock() {
 
 void Supervision::CheckMemory() {
   uint64_t ignored;
-  while (::read(sandbox_.group_->oom_event_fd(), &ignored, sizeof(ignored)) > 0 &&
-         sandbox_.group_->driver() == CgroupDriver::kHybrid) {
+  while (::read(sandbox_.berth_.group->oom_event_fd(), &ignored, sizeof(ignored)) > 0 &&
+         sandbox_.berth_.group->driver() == CgroupDriver::kHybrid) {
   }
-  if (sandbox_.group_->Read().oom_kills > before_.oom_kills) return EndBy(Ending::kMemoryLimit);
+  if (sandbox_.berth_.group->Read().oom_kills > before_.oom_kills) return EndBy(Ending::kMemoryLimit);
   if (ElapsedMs() > recheck_memory_until_ms_) recheck_memory_until_ms_ = -1;
 }
 
 void Supervision::ReadCounters() {
   next_counters_ms_ = ElapsedMs() + kCounterIntervalMs;
   CheckScratch();
-  if (sandbox_.group_) refused_forks_ = sandbox_.group_->ReadRefusedForks() - before_.refused_forks;
+  if (sandbox_.berth_.group) refused_forks_ = sandbox_.berth_.group->ReadRefusedForks() - before_.refused_forks;
   if (refused_forks_ > kToleratedRefusedForks) EndBy(Ending::kProcessLimit);
 }
 
@@ -389,7 +389,7 @@ Status Supervision::Finish() {
 
 void Supervision::JudgeCounters() {
   const bool clean = outcome_.ending == Ending::kExited && outcome_.exit_code == 0 && !outcome_.left_processes;
-  if (!sandbox_.group_) {
+  if (!sandbox_.berth_.group) {
     outcome_.usage.cpu_ms = peak_.cpu_ms;
     outcome_.usage.peak_memory_bytes = peak_.resident_bytes;
     outcome_.usage.processes_peak = peak_.tasks;
@@ -399,7 +399,7 @@ void Supervision::JudgeCounters() {
     }
     return;
   }
-  const GroupCounters after = sandbox_.group_->Read();
+  const GroupCounters after = sandbox_.berth_.group->Read();
   outcome_.usage.cpu_ms = after.cpu_ms - before_.cpu_ms;
   outcome_.usage.throttled_ms = after.throttled_ms - before_.throttled_ms;
   outcome_.usage.peak_memory_bytes = after.peak_memory_bytes;
