@@ -3,7 +3,6 @@
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 
-#include <array>
 #include <cstring>
 #include <optional>
 
@@ -45,17 +44,17 @@ seccomp_data Likely(uint8_t choice, seccomp_data data) {
 }  // namespace
 
 CAISSON_FUZZ_TARGET(seccomp) {
-  static std::array<Compared, 3> all = {Compared("balanced"), Compared("balanced-watched"), Compared("strict")};
+  static Compared balanced("balanced"), watched("balanced-watched"), strict("strict");
   seccomp_data data = {};
   if (size < 1 + sizeof(data)) return 0;
   std::memcpy(&data, bytes + 1, sizeof(data));
   data = Likely(bytes[0], data);
-  for (Compared& one : all) {
-    const SeccompOracle::Verdict expected = one.oracle.Decide(data);
-    const std::optional<uint32_t> actual = one.evaluator.Run(data);
+  for (Compared* one : {&balanced, &watched, &strict}) {
+    const SeccompOracle::Verdict expected = one->oracle.Decide(data);
+    const std::optional<uint32_t> actual = one->evaluator.Run(data);
     CAISSON_CHECK(actual == expected.action);
     if (*actual != SECCOMP_RET_USER_NOTIF) continue;
-    const auto* rule = FindNotifyRule(one.program, data);
+    const auto* rule = FindNotifyRule(one->program, data);
     CAISSON_CHECK(rule != nullptr && caisson::support::SaysTheSame(*rule, *expected.extension));
   }
   return 0;

@@ -2,6 +2,7 @@
 
 #include <linux/audit.h>
 
+#include <algorithm>
 #include <climits>
 #include <fstream>
 #include <utility>
@@ -24,14 +25,6 @@ json ReadProfile(const std::string& path) {
   return json::parse(stream);
 }
 
-bool Holds(const json& entry, const seccomp_data& data) {
-  for (const json& argument : entry.value("args", json::array())) {
-    const uint64_t actual = data.args[argument["index"].get<size_t>()];
-    if ((actual & argument["value"].get<uint64_t>()) != argument["valueTwo"].get<uint64_t>()) return false;
-  }
-  return true;
-}
-
 SeccompOracle::Verdict Act(const json& entry) {
   if (entry["action"] == "SCMP_ACT_ALLOW") return {SECCOMP_RET_ALLOW, nullptr};
   if (entry["action"] == "SCMP_ACT_ERRNO") return {Errno(entry["errnoRet"]), nullptr};
@@ -52,6 +45,16 @@ SeccompOracle::SeccompOracle(const std::string& directory, const std::string& pr
   }
   default_action_ = Errno(document["defaultErrnoRet"]);
   foreign_ = document["x-caisson-foreign-architecture"];
+  for (int number = 0; number < linux_sys::kSyscallNumberEnd; ++number) {
+    for (const json& entry : EntriesOf(number)) rules_[number].push_back(Read(entry));
+  }
+}
+
+SeccompOracle::Rule SeccompOracle::Read(const json& entry) {
+  Rule rule{entry.value("/x-caisson/except"_json_pointer, false), {}, Act(entry)};
+  for (const json& argument : entry.value("args", json::array()))
+    rule.arguments.push_back({argument["index"], argument["value"], argument["valueTwo"]});
+  return rule;
 }
 
 void SeccompOracle::Collect(const json& document) {
@@ -65,15 +68,19 @@ SeccompOracle::Verdict SeccompOracle::Decide(const seccomp_data& data) const {
   // -1 is the kernel's "no call" and not an x32 one.
   if (data.arch != AUDIT_ARCH_X86_64 || (number >= kX32Bit && number != UINT_MAX))
     return {SECCOMP_RET_USER_NOTIF, &foreign_};
-  const json* rest = nullptr;
-  for (const json& entry : EntriesOf(data.nr)) {
-    if (entry.value("/x-caisson/except"_json_pointer, false)) {
-      rest = &entry;
-    } else if (Holds(entry, data)) {
-      return Act(entry);
+  Verdict rest{default_action_, nullptr};
+  const auto found = rules_.find(data.nr);
+  if (found == rules_.end()) return rest;
+  for (const Rule& rule : found->second) {
+    if (rule.except) {
+      rest = rule.verdict;
+    } else if (std::all_of(rule.arguments.begin(), rule.arguments.end(), [&](const ArgumentRule& argument) {
+                 return (data.args[argument.index] & argument.mask) == argument.value;
+               })) {
+      return rule.verdict;
     }
   }
-  return rest != nullptr ? Act(*rest) : Verdict{default_action_, nullptr};
+  return rest;
 }
 
 const std::vector<json>& SeccompOracle::EntriesOf(int number) const {

@@ -17,6 +17,8 @@ class SeccompOracle {
  public:
   // "balanced" of `directory`/balanced.json, with what that extends.
   SeccompOracle(const std::string& directory, const std::string& profile);
+  SeccompOracle(const SeccompOracle&) = delete;
+  SeccompOracle& operator=(const SeccompOracle&) = delete;
 
   struct Verdict {
     uint32_t action;                  // as the filter returns it
@@ -28,9 +30,22 @@ class SeccompOracle {
   const std::map<std::string, std::vector<nlohmann::json>>& entries() const { return entries_; }
 
  private:
+  struct ArgumentRule {
+    size_t index;
+    uint64_t mask, value;
+  };
+  // An entry as it reads for one call.
+  struct Rule {
+    bool except;  // for what no other rule of the call holds
+    std::vector<ArgumentRule> arguments;
+    Verdict verdict;
+  };
+
   void Collect(const nlohmann::json& document);
+  static Rule Read(const nlohmann::json& entry);
 
   std::map<std::string, std::vector<nlohmann::json>> entries_;
+  std::map<int, std::vector<Rule>> rules_;  // by number; they point into entries_
   uint32_t default_action_ = 0;
   nlohmann::json foreign_;
 };
