@@ -10,6 +10,7 @@
 
 #include "fault.h"
 #include "launcher/messages.h"
+#include "target.h"
 
 namespace {
 
@@ -31,7 +32,8 @@ std::vector<caisson::UniqueFd> Descriptors(size_t count) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAISSON_FUZZ_TARGET(launcher_wire) {
+  const uint8_t* const data = bytes;
   if (size < 2) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   switch (static_cast<Kind>(data[0])) {

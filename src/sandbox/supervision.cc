@@ -17,6 +17,7 @@
 #include "linux/syscalls.h"
 #include "sandbox/control.h"
 #include "sandbox/dns.h"
+#include "sandbox/mutation.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/streams.h"
 
@@ -365,7 +366,8 @@ Status Supervision::Finish() {
   outcome_.duration_ms = ElapsedMs();
   CheckScratch();
   if (sandbox_.meter_ && !lost_ && !killed_) Sample();
-  if (killed_ || lost_ || options_.last) sandbox_.Kill();
+  const bool over = options_.last && !CAISSON_LEFT_OUT("kill_before_collecting");
+  if (killed_ || lost_ || over) sandbox_.Kill();
   // Every writer is dead or, between commands, is PID 1, which writes nothing: what the pipes hold now is all there is.
   streams_.Drain();
   outcome_.stdout_stream = streams_.TakeOutput();
