@@ -33,36 +33,35 @@ std::vector<caisson::UniqueFd> Descriptors(size_t count) {
 }  // namespace
 
 CAISSON_FUZZ_TARGET(launcher_wire) {
-  const uint8_t* const data = bytes;
   if (size < 2) return 0;
-  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  switch (static_cast<Kind>(data[0])) {
+  const std::string_view body(reinterpret_cast<const char*>(bytes) + 2, size - 2);
+  switch (static_cast<Kind>(bytes[0])) {
     case Kind::kStart:
-      Check(DecodeStart(bytes, Descriptors(data[1] % 16U)), bytes);
+      Check(DecodeStart(body, Descriptors(bytes[1] % 16U)), body);
       break;
     case Kind::kExecute:
-      Check(DecodeExecute(bytes), bytes);
+      Check(DecodeExecute(body), body);
       break;
     case Kind::kCollect:
-      Check(DecodeCollect(bytes), bytes);
+      Check(DecodeCollect(body), body);
       break;
     case Kind::kReady:
-      Check(DecodeIsolation(bytes), bytes);
+      Check(DecodeIsolation(body), body);
       break;
     case Kind::kOutput:
-      Check(DecodeOutput(bytes), bytes);
+      Check(DecodeOutput(body), body);
       break;
     case Kind::kViolation:
-      Check(DecodeViolation(bytes), bytes);
+      Check(DecodeViolation(body), body);
       break;
     case Kind::kOutcome:
-      Check(DecodeOutcome(bytes), bytes);
+      Check(DecodeOutcome(body), body);
       break;
     case Kind::kCollected:
-      Check(DecodeCollected(bytes), bytes);
+      Check(DecodeCollected(body), body);
       break;
     case Kind::kError:
-      (void)DecodeError(bytes);
+      (void)DecodeError(body);
       break;
     default:
       break;
