@@ -15,7 +15,7 @@ namespace caisson::launcher {
 namespace {
 
 // A chunk of output with its frame fits; so does any ordinary Spec.
-constexpr size_t kInlineBytes = 96 * 1024;
+constexpr size_t kInlineBytes = size_t{96} << 10;
 constexpr size_t kHeaderBytes = 2;  // kind, and whether the body is in the packet
 constexpr char kInPacket = 0, kSpilled = 1;
 constexpr size_t kMaxFds = 253;  // SCM_MAX_FD

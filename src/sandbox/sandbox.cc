@@ -186,7 +186,7 @@ Status Sandbox::PrepareIdentity() {
   }
   context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
   isolation_.host_uid = StartedByRoot() ? berth_.slot->first_host_id() + kInsideUid : ::geteuid();
-  context_.network_made_ahead = berth_.dns.valid();
+  context_.network_made_ahead = berth_.network.valid();
   isolation_.parked = berth_.ahead;
 #ifdef CAISSON_MUTATIONS
   if (CAISSON_LEFT_OUT("user_namespace")) isolation_.host_uid = kInsideUid;
@@ -321,10 +321,13 @@ Status Sandbox::Clone() {
     args.flags |= CLONE_INTO_CGROUP;
     args.cgroup = static_cast<uint64_t>(berth_.group->clone_into_fd());
   }
+  CAISSON_TRY_VOID(berth_.EnterNetwork());
   pid_ = linux_sys::Clone3(&args);
   if (pid_ == 0) RunInit(context_);
+  const int clone_error = errno;
+  berth_.LeaveNetwork();
   if (pid_ < 0) {
-    Error error = Error::System(errno, "wall namespaces: clone3");
+    Error error = Error::System(clone_error, "wall namespaces: clone3");
     error.kind = ErrorKind::kUnsupported;
     error.message += error.errno_value == ENOSPC
                          ? "; too many namespaces: raise the user.max_*_namespaces sysctls, or end other sandboxes"

@@ -350,7 +350,8 @@ class Parked(Members):
     def test_the_walls_are_the_same(self):
         script = (
             "import os\nfor n in sorted(os.listdir('/proc/self/ns')): print(n)\n"
-            "print(open('/proc/net/dev').read().count(':'), open('/proc/self/status').read().count('0000000000000000'))\n"
+            "print(open('/proc/net/unix').read().count('\\n'), open('/proc/net/dev').read().count(':'),"
+            " open('/proc/self/status').read().count('0000000000000000'))\n"
             "import socket\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
             "socket.create_connection(s.getsockname()); print('loopback works')\n"
             "try: socket.socket().bind(('127.0.0.1', 80))\nexcept OSError as e: print(e.errno)"
