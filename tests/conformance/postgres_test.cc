@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
@@ -13,6 +15,7 @@
 #include "conformance/store_fixture.h"
 #include "store/postgres/connection.h"
 #include "store/sql/claiming.h"
+#include "support/cutting_proxy.h"
 #include "support/postgres_server.h"
 
 namespace caisson::store::testing {
@@ -131,6 +134,15 @@ void ExpectEnds(Store& store, const std::map<std::string, std::string>& ends) {
   EXPECT_TRUE(counts.leased_by_tenant.empty());
 }
 
+// Where the server lived, nothing that was committed is undone and nothing is done twice.
+void ExpectEventsOnce(Store& store, const std::map<std::string, std::string>& ends) {
+  for (const auto& [id, token] : ends) {
+    std::map<std::string, int> types;
+    for (const Event& event : Must(store.Events(id, 0, 100))) ++types[event.type];
+    EXPECT_EQ(types, (std::map<std::string, int>{{"ended", 1}, {"output", 1}, {"running", 1}, {"submitted", 1}})) << id;
+  }
+}
+
 TEST_F(Postgres, ConnectionsThatAreKilledCostNothingAndDoNothingTwice) {
   const std::unique_ptr<Store> one = Open();
   const std::unique_ptr<Store> other = Open();
@@ -150,12 +162,25 @@ TEST_F(Postgres, ConnectionsThatAreKilledCostNothingAndDoNothingTwice) {
   killer.join();
   EXPECT_GT(killed, 10);
   ExpectEnds(*one, workload.ends());
-  for (const auto& [id, token] : workload.ends()) {
-    std::map<std::string, int> types;
-    for (const Event& event : Must(one->Events(id, 0, 100))) ++types[event.type];
-    // The server lived, so nothing that was committed is undone: each event is there exactly once.
-    EXPECT_EQ(types, (std::map<std::string, int>{{"ended", 1}, {"output", 1}, {"running", 1}, {"submitted", 1}})) << id;
+  ExpectEventsOnce(*one, workload.ends());
+}
+
+TEST_F(Postgres, ACommitWithoutAnAnswerIsDoneOnce) {
+  char directory[] = "/tmp/caisson-proxy-XXXXXX";
+  ASSERT_NE(::mkdtemp(directory), nullptr);
+  {
+    caisson::testing::CuttingProxy proxy(server_->directory(), directory);
+    const std::string through = conninfo_ + " host=" + directory;
+    const std::unique_ptr<Store> one = Must(OpenPostgres(through));
+    const std::unique_ptr<Store> other = Must(OpenPostgres(through));
+    ASSERT_TRUE(one != nullptr && other != nullptr);
+    Workload workload(*one, *other);
+    workload.Run();
+    EXPECT_GT(proxy.cuts(), 50);
+    ExpectEnds(*one, workload.ends());
+    ExpectEventsOnce(*one, workload.ends());
   }
+  std::filesystem::remove_all(directory);
 }
 
 TEST_F(Postgres, ACrashOfTheServerIsAPause) {

@@ -25,6 +25,8 @@ class PostgresServer {
   PostgresServer& operator=(const PostgresServer&) = delete;
   ~PostgresServer();
 
+  // Where its socket is.
+  const std::string& directory() const { return directory_; }
   // A new empty database; gives its conninfo.
   std::string NewDatabase();
   // As pulling the plug (SIGQUIT: no last words, recovery from the log afterwards), and starting again.
