@@ -188,6 +188,7 @@ Status Serve(Config config) {
   const std::string launcher_socket = config.state_dir + "/launcher.sock";
   std::vector<std::string> launcher_arguments = {"--socket", launcher_socket, "--max-runs",
                                                  std::to_string(2 * config.workers + 8)};
+  if (config.parked > 0) launcher_arguments.insert(launcher_arguments.end(), {"--park", std::to_string(config.parked)});
   if (user) launcher_arguments.insert(launcher_arguments.end(), {"--allow-uid", std::to_string(user->uid)});
   CAISSON_TRY(const service::LauncherGuard guard, service::LauncherGuard::Start(launcher_socket, launcher_arguments));
   if (user) CAISSON_TRY_VOID(Become(*user));
