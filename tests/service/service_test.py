@@ -9,6 +9,7 @@ import io
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import tarfile
 import threading
@@ -118,6 +119,16 @@ class Jobs(ServiceCase):
         self.assertEqual(service.request("POST", f"/v1/jobs/{job_id}:cancel", {}).status // 100, 2)
         self.assertEqual(service.wait_for(job_id, ENDS)["state"], "cancelled")
 
+    def test_doctor_asks_the_service(self):
+        service = self.serve()
+        doctor = [caisson.find_binary(), "doctor", "--service", "--url", f"unix:{service.socket}"]
+        healthy = subprocess.run(doctor, capture_output=True, text=True)
+        self.assertEqual(healthy.returncode, 0, healthy.stdout + healthy.stderr)
+        for part in ("store", "audit", "launcher", "memory"):
+            self.assertRegex(healthy.stdout, f"(?m)^ok +{part}")
+        service.stop()
+        self.assertEqual(subprocess.run(doctor, capture_output=True).returncode, 4)
+
     def test_large_results_are_whole(self):
         service = self.serve()
         job = self.ends(service, service.submit("print('x' * 300000)"), "succeeded")
@@ -125,7 +136,6 @@ class Jobs(ServiceCase):
         self.assertEqual(len(result["stdout"]), 300001)
 
     def test_results_are_signed(self):
-        import subprocess
         directory = pathlib.Path(self.stack.enter_context(caisson.tempfile.TemporaryDirectory(prefix="caisson-test-")))
         program = caisson.find_binary()
         subprocess.run([program, "attest", "keygen", "--out", directory / "key"], check=True, capture_output=True)
