@@ -102,7 +102,7 @@ Judgement JudgeHost(Host& host) {
     bare.End();
     if (taken < 0.9 * kBareProcesses * kMany) return Vacuous("bare, no files are counted");
   }
-  Neighbour family = Neighbour::InSandbox(host, "F06/family", {}, {"--pids-limit", "128"});
+  Neighbour family = Neighbour::InSandbox(host, "F06/family", {}, {"--pids-limit", "32"});
   const bool ready = family.ready();
   const Table during = ReadTable();
   const Outcome run = family.End();
