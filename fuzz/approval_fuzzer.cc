@@ -1,9 +1,8 @@
 // Any bytes may be sent as an approval. What is accepted keeps the promises of approval.h.
-#include <cstddef>
-#include <cstdint>
 #include <string_view>
 
 #include "fault.h"
+#include "target.h"
 #include "verify/approval.h"
 
 namespace {
@@ -20,7 +19,7 @@ void CheckBinding(const ApprovalBinding& binding) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(approval) {
   const auto approval = caisson::verify::ParseApproval({reinterpret_cast<const char*>(bytes), size});
   if (!approval) {
     CheckFault(approval.error());

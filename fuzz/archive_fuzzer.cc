@@ -8,13 +8,11 @@
 
 #include "fault.h"
 #include "intake/unpack/unpack.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  CAISSON_CHECK(caisson::intake::unpack::PrepareLibrary());
-  return 0;
-}
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(archive) {
+  static const bool prepared = bool(caisson::intake::unpack::PrepareLibrary());
+  CAISSON_CHECK(prepared);
   using namespace caisson::intake;
   if (size == 0) return 0;
   Limits limits;

@@ -8,6 +8,7 @@
 
 #include "attest/envelope.h"
 #include "fault.h"
+#include "target.h"
 
 namespace {
 
@@ -44,7 +45,7 @@ void CheckFinding(const Verification& verification) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(attestation) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   CheckFinding(VerifyEnvelope(text, Trusted()));
   (void)PublicKey::FromPem(text.substr(0, 1024));

@@ -1,14 +1,13 @@
 // A line of an audit log may have been written by anybody. A record that is accepted has one canonical form, which is
 // accepted too and says the same.
-#include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "audit/audit_record.h"
 #include "fault.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(audit_record) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   const std::string one_line = caisson::audit::OneLine(text.substr(0, 4096));
   CAISSON_CHECK(!one_line.empty() && caisson::IsValidUtf8(one_line) && one_line.find('\n') == std::string::npos);

@@ -1,14 +1,13 @@
 // The artifact glob matcher: hostile patterns and paths must end, and a path must match itself when it has no stars.
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "sandbox/collector.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAISSON_FUZZ_TARGET(glob) {
   if (size > 4096) return 0;
-  const std::string text(reinterpret_cast<const char*>(data), size);
+  const std::string text(reinterpret_cast<const char*>(bytes), size);
   const size_t split = text.find('\n');
   if (split == std::string::npos) return 0;
   const std::string path = text.substr(0, split), glob = text.substr(split + 1);

@@ -6,8 +6,9 @@
 
 #include "fault.h"
 #include "intake/frames.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(intake_frames) {
   using namespace caisson::intake;
   if (size == 0) return 0;
   const std::string_view stream(reinterpret_cast<const char*>(bytes), size);

@@ -1,9 +1,8 @@
 // Any bytes may stand in a queue. None may crash the parser, and what it accepts keeps the promises of job_message.h.
-#include <cstddef>
-#include <cstdint>
 #include <string_view>
 
 #include "fault.h"
+#include "target.h"
 #include "verify/job_message.h"
 
 namespace {
@@ -42,7 +41,7 @@ void CheckDeadLetter(const DeadLetter& letter) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(job_message) {
   const auto message = caisson::verify::ParseJobMessage({reinterpret_cast<const char*>(bytes), size});
   if (!message) {
     CheckFault(message.error());

@@ -10,6 +10,7 @@
 
 #include "fault.h"
 #include "launcher/messages.h"
+#include "target.h"
 
 namespace {
 
@@ -31,36 +32,36 @@ std::vector<caisson::UniqueFd> Descriptors(size_t count) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+CAISSON_FUZZ_TARGET(launcher_wire) {
   if (size < 2) return 0;
-  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  switch (static_cast<Kind>(data[0])) {
+  const std::string_view body(reinterpret_cast<const char*>(bytes) + 2, size - 2);
+  switch (static_cast<Kind>(bytes[0])) {
     case Kind::kStart:
-      Check(DecodeStart(bytes, Descriptors(data[1] % 16U)), bytes);
+      Check(DecodeStart(body, Descriptors(bytes[1] % 16U)), body);
       break;
     case Kind::kExecute:
-      Check(DecodeExecute(bytes), bytes);
+      Check(DecodeExecute(body), body);
       break;
     case Kind::kCollect:
-      Check(DecodeCollect(bytes), bytes);
+      Check(DecodeCollect(body), body);
       break;
     case Kind::kReady:
-      Check(DecodeIsolation(bytes), bytes);
+      Check(DecodeIsolation(body), body);
       break;
     case Kind::kOutput:
-      Check(DecodeOutput(bytes), bytes);
+      Check(DecodeOutput(body), body);
       break;
     case Kind::kViolation:
-      Check(DecodeViolation(bytes), bytes);
+      Check(DecodeViolation(body), body);
       break;
     case Kind::kOutcome:
-      Check(DecodeOutcome(bytes), bytes);
+      Check(DecodeOutcome(body), body);
       break;
     case Kind::kCollected:
-      Check(DecodeCollected(bytes), bytes);
+      Check(DecodeCollected(body), body);
       break;
     case Kind::kError:
-      (void)DecodeError(bytes);
+      (void)DecodeError(body);
       break;
     default:
       break;

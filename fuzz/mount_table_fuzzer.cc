@@ -1,8 +1,6 @@
 // A path in the first line, mountinfo after it. Whatever the table says, a path keeps its own name, first and once, and
 // every other name is absolute.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,8 +9,9 @@
 #include "base/check.h"
 #include "policy/mount_table.h"
 #include "policy/syntax.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(mount_table) {
   if (size > 4096) return 0;  // the work grows with the square of the number of mounts
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   const size_t newline = text.find('\n');

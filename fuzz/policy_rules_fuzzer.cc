@@ -1,8 +1,6 @@
 // Any bytes may stand in a policy file. None may crash the reader, and what it accepts grants nothing without an owner,
 // a reason and an end.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,8 +10,9 @@
 #include "policy/decision.h"
 #include "policy/rules.h"
 #include "policy/yaml_document.h"
+#include "target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(policy_rules) {
   using namespace caisson::policy;
   if (size > kMaxYamlBytes) return 0;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);

@@ -1,7 +1,5 @@
 // Any bytes may stand in a profile. None may crash the reader; what it refuses is refused with a place, and what it
 // accepts is shown as text that means the same.
-#include <cstddef>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -11,6 +9,7 @@
 #include "policy/losses.h"
 #include "policy/profile_json.h"
 #include "policy/profile_reader.h"
+#include "target.h"
 
 namespace {
 
@@ -25,7 +24,7 @@ Result<Profile> Read(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(profile) {
   if (size > caisson::policy::kMaxYamlBytes) return 0;
   const Result<Profile> profile = Read({reinterpret_cast<const char*>(bytes), size});
   if (!profile) {

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "client/event_stream.h"
 #include "client/reply_reader.h"
+#include "target.h"
 
 namespace {
 
@@ -30,7 +31,7 @@ Outcome Read(std::string_view input, size_t step) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(reply) {
   const std::string_view input(reinterpret_cast<const char*>(bytes), size);
   const Outcome whole = Read(input, size == 0 ? 1 : size);
   const Outcome pieces = Read(input, 1);

@@ -1,13 +1,12 @@
 // Any bytes may arrive as a request. None may crash the parser, and whatever it accepts must keep the promises that
 // the rest of the program builds on.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "fault.h"
+#include "target.h"
 #include "verify/request.h"
 
 namespace {
@@ -93,7 +92,7 @@ void CheckRest(const Request& request) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(request) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   const Result<Request> request = caisson::verify::ParseRequest(text);
   if (!request) {

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "service/http/request_reader.h"
+#include "target.h"
 
 namespace {
 
@@ -31,7 +32,7 @@ void CheckRequest(RequestReader& reader) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+CAISSON_FUZZ_TARGET(request_head) {
   const std::string_view input(reinterpret_cast<const char*>(bytes), size);
   HeadCheck check(kMaxHead);
   const HeadCheck::State checked = check.Look(input);

@@ -10,7 +10,7 @@ Usage: tools/doc_tables.py            rewrites every table in place
        tools/doc_tables.py --check    changes nothing; fails and names the tables that are out of date
        tools/doc_tables.py NAME       prints one table
 
-What is read: profiles/*.yaml, profiles/seccomp/*.json and the files that a "file PATH" table shows. What the profiles do
+What is read: profiles/*.yaml, profiles/seccomp/*.json, the keys and metrics of src/service, and the files that a "file PATH" table shows. What the profiles do
 not say (which kernel mechanism enforces a limit, which flags a mount has) is written below and compared with the source
 and with a running sandbox by tests/docs_tables_test.py.
 """
@@ -296,6 +296,26 @@ def syscall_changes():
     return table(("filter", "calls", "are", "when and why"), *rows)
 
 
+def literal(text):
+    """The value of adjacent C++ string literals."""
+    return "".join(json.loads(part) for part in re.findall(r'"(?:[^"\\]|\\.)*"', text))
+
+
+def configuration():
+    source = (ROOT / "src/service/config.cc").read_text(encoding="utf-8")
+    string = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
+    rows = re.findall(r"\{\{" + r",\s*".join([string] * 4) + r"\}", source)
+    assert len(rows) > 20
+    return table(("key", "type", "default", "meaning"), *((f"`{literal(name)}`", *map(literal, rest)) for name, *rest in rows))
+
+
+def metrics():
+    source = (ROOT / "src/service/metrics.cc").read_text(encoding="utf-8")
+    rows = re.findall(r'\{"(caisson_\w+)",\s*Type::k(\w+),\s*((?:"[^"]*"\s*)+)\}', source)
+    assert len(rows) > 10
+    return table(("metric", "type", "meaning"), *((f"`{name}`", kind.lower(), literal(text)) for name, kind, text in rows))
+
+
 def shown_file(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     return f"```yaml\n# {path}\n{text}```\n"
@@ -313,6 +333,8 @@ TABLES = {
     "syscall-arguments": syscall_arguments,
     "syscall-reasons": syscall_reasons,
     "syscall-changes": syscall_changes,
+    "configuration": configuration,
+    "metrics": metrics,
 }
 
 

@@ -29,6 +29,7 @@
 #include "service/log.h"
 #include "service/reconciler.h"
 #include "service/workers.h"
+#include "store/postgres/postgres.h"
 #include "store/sqlite/sqlite.h"
 
 namespace caisson {
@@ -117,7 +118,7 @@ Status MakeStateDirectory(const std::string& path, const std::optional<User>& us
 
 Result<std::unique_ptr<store::Store>> OpenStore(const Config& config) {
   if (config.database == "sqlite") return store::OpenSqlite(config.state_dir + "/caisson.db");
-  return Error::Invalid("database: only sqlite");
+  return store::OpenPostgres(config.database);
 }
 
 Result<std::optional<service::CallbackSender>> MakeSender(const Config& config) {
@@ -187,6 +188,7 @@ Status Serve(Config config) {
   const std::string launcher_socket = config.state_dir + "/launcher.sock";
   std::vector<std::string> launcher_arguments = {"--socket", launcher_socket, "--max-runs",
                                                  std::to_string(2 * config.workers + 8)};
+  if (config.parked > 0) launcher_arguments.insert(launcher_arguments.end(), {"--park", std::to_string(config.parked)});
   if (user) launcher_arguments.insert(launcher_arguments.end(), {"--allow-uid", std::to_string(user->uid)});
   CAISSON_TRY(const service::LauncherGuard guard, service::LauncherGuard::Start(launcher_socket, launcher_arguments));
   if (user) CAISSON_TRY_VOID(Become(*user));
@@ -198,6 +200,7 @@ Status Serve(Config config) {
   parts.config = std::move(config);
   CAISSON_TRY_VOID(FillParts(parts));
   parts.runtime = runtime::native::MakeLaunchedRuntime(launcher_socket);
+  parts.runtime_ready = [&guard] { return guard.Listens(); };
   CAISSON_TRY(const std::optional<service::CallbackSender> sender, MakeSender(parts.config));
   CAISSON_TRY(const policy::Profile profile, parts.authority.profiles.Find("balanced"));
 

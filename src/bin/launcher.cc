@@ -21,8 +21,8 @@ using caisson::launcher::ServerOptions;
 
 constexpr char kHelp[] = R"(caisson-launcher: makes sandboxes for programs that may not.
 
-  caisson-launcher --socket PATH [--allow-uid N] [--max-runs N]
-  caisson-launcher --fd N [--max-runs N]
+  caisson-launcher --socket PATH [--allow-uid N] [FLAGS]
+  caisson-launcher --fd N [FLAGS]
 
 A service that reads what strangers send should not be root, and making sandboxes with limits of their own takes root.
 The launcher is the small part that is: it reads one protocol, starts one supervisor process for each run, and every
@@ -33,6 +33,9 @@ a sandbox is seen there with the client's own. Started by an ordinary user it se
   --allow-uid N   and this one user, to whom the socket is given; only for a launcher that is root
   --fd N          serve the client that holds the other end of this connected seqpacket socket, and end with it
   --max-runs N    refuse more runs than that at a time; default 256
+  --park N        keep up to N supervisors prepared for runs to come, as many as the last minute shows to be of use;
+                  default 0
+  --park-reserve BYTES   keep none of them while less memory than that is available; default 268435456
 
 It stays in the foreground, writes what goes wrong to standard error, and takes its runs with it when it ends.
 
@@ -68,6 +71,11 @@ Result<ServerOptions> ReadOptions(int argc, char** argv) {
     } else if (flag == "--max-runs") {
       CAISSON_TRY(const int64_t runs, ReadNumber(flag, value, 4000));
       options.max_runs = static_cast<size_t>(runs);
+    } else if (flag == "--park") {
+      CAISSON_TRY(const int64_t most, ReadNumber(flag, value, 1000));
+      options.pool.most = static_cast<size_t>(most);
+    } else if (flag == "--park-reserve") {
+      CAISSON_TRY(options.pool.reserve_bytes, ReadNumber(flag, value, std::numeric_limits<int64_t>::max()));
     } else {
       return Error::Invalid("there is no flag " + flag);
     }

@@ -14,6 +14,8 @@
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/service_access.h"
+#include "verify/json_reader.h"
 
 namespace caisson::cli {
 
@@ -215,15 +217,44 @@ const char* HealthName(Health health) {
   return health == Health::kOk ? "ok" : health == Health::kDegraded ? "degraded" : "missing";
 }
 
+// What a running service says of itself: each part, and what is wrong with it. Not ready is an answer too.
+int ExamineService(const ServiceFlags& flags) {
+  return WithService(flags, [&](const client::Client& client) -> Result<int> {
+    CAISSON_TRY(const client::Reply reply, client.Send(Get("/readyz")));
+    if (reply.status != 200 && reply.status != 503) return client::ProblemOf(reply);
+    CAISSON_TRY(const json state, verify::ReadJson(reply.body, {}));
+    if (flags.json) {
+      PrintJson(state);
+      return reply.status == 200 ? 0 : 1;
+    }
+    if (const auto checks = state.find("checks"); checks != state.end() && checks->is_object()) {
+      for (const auto& [name, said] : checks->items()) {
+        const std::string text = said.is_string() ? said.get<std::string>() : said.dump();
+        std::printf("%-9s %-18s %s\n", text == "ok" ? "ok" : "missing", EscapeForTerminal(name).c_str(),
+                    text == "ok" ? "" : EscapeForTerminal(text).c_str());
+      }
+    }
+    std::printf("\nThe service %s jobs.\n", reply.status == 200 ? "takes" : "does not take");
+    return reply.status == 200 ? 0 : 1;
+  });
+}
+
 }  // namespace
 
 int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
-  bool as_json = false;
-  CLI::App app("Probe every mechanism by using it.\nUsage: caisson doctor [--json]", "doctor");
-  app.footer("\nExit code: 0 when the balanced profile can be enforced here, 1 when it cannot, 2 usage.");
-  app.set_help_flag("--help,-h", "Show this help");
-  app.add_flag("--json", as_json, "Print the findings as JSON");
+  ServiceFlags flags;
+  bool service = false;
+  CLI::App app(
+      "Probe every mechanism by using it; with --service, ask a running service how it is.\n"
+      "Usage: caisson doctor [--service] [--json]",
+      "doctor");
+  AddServiceFlags(app, flags,
+                  "\nExit code: 0 when the balanced profile can be enforced here (the service takes jobs), 1 when not, "
+                  "2 usage,\n4 when there is no service.\n");
+  app.add_flag("--service", service, "Look at the service instead of the machine");
   if (const auto exit_code = Parse(app, std::move(arguments), 2)) return *exit_code;
+  if (service) return ExamineService(flags);
+  const bool as_json = flags.json;
 
   const std::vector<Finding> findings = Examine(runtime);
   const bool enforceable = std::none_of(findings.begin(), findings.end(),

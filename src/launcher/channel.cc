@@ -15,7 +15,7 @@ namespace caisson::launcher {
 namespace {
 
 // A chunk of output with its frame fits; so does any ordinary Spec.
-constexpr size_t kInlineBytes = 96 * 1024;
+constexpr size_t kInlineBytes = size_t{96} << 10;
 constexpr size_t kHeaderBytes = 2;  // kind, and whether the body is in the packet
 constexpr char kInPacket = 0, kSpilled = 1;
 constexpr size_t kMaxFds = 253;  // SCM_MAX_FD
@@ -233,6 +233,22 @@ Result<Opening> ReceiveOpen(int control) {
                                    " of its protocol and the client another; install both from one release");
   (void)Send(opening.run.get(), Kind::kError, Encode(error), false);
   return error;
+}
+
+Status PassOn(int leash, const Opening& opening) {
+  // Both ends are the same program, forked: there is nothing to parse.
+  const std::string_view sender(reinterpret_cast<const char*>(&opening.sender), sizeof(opening.sender));
+  return SendPacket(leash, sender, "", {opening.run.get()}, nullptr, false);
+}
+
+Result<Opening> TakePassedOn(int leash) {
+  CAISSON_TRY_VOID(Wait(leash, POLLIN));
+  CAISSON_TRY(Packet packet, ReceivePacket(leash, sizeof(struct ucred)));
+  CAISSON_CHECK(packet.fds.size() == 1 && packet.bytes.size() == sizeof(struct ucred));
+  Opening opening;
+  opening.run = std::move(packet.fds[0]);
+  std::memcpy(&opening.sender, packet.bytes.data(), sizeof(opening.sender));
+  return opening;
 }
 
 }  // namespace caisson::launcher

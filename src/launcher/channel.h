@@ -65,7 +65,11 @@ struct Opening {
   struct ucred sender {};  // as the kernel vouches for it
 };
 Status SendOpen(int control, int run_end);
-// Does not block. Names and passes on nothing that is not a seqpacket connection.
+// Does not block. What is no seqpacket connection is refused.
 Result<Opening> ReceiveOpen(int control);
+
+// Between processes of one launcher: gives an opening to the one that will serve it. Only taking waits.
+Status PassOn(int leash, const Opening& opening);
+Result<Opening> TakePassedOn(int leash);
 
 }  // namespace caisson::launcher

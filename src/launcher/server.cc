@@ -18,6 +18,7 @@
 #include <set>
 #include <utility>
 
+#include "base/clock.h"
 #include "launcher/channel.h"
 #include "launcher/supervisor.h"
 #include "linux/event_loop.h"
@@ -27,8 +28,8 @@ namespace caisson::launcher {
 namespace {
 
 constexpr size_t kMaxConnections = 256;
-// Tags of the loop; a control connection's is its number behind them.
-constexpr uint32_t kSignals = 0, kListener = 1, kFirstConnection = 2;
+// Tags of the loop; those of descriptors there are many of are their numbers behind these.
+constexpr uint32_t kSignals = 0, kListener = 1, kFirstConnection = 2, kFirstMember = 1U << 31;
 
 Result<struct sockaddr_un> Address(const std::string& path) {
   struct sockaddr_un address {};
@@ -79,14 +80,15 @@ Status VouchForSenders(int socket) {
 
 class Server {
  public:
-  explicit Server(ServerOptions options) : options_(std::move(options)) {}
+  explicit Server(ServerOptions options) : options_(std::move(options)), pool_(options_.pool, loop_, kFirstMember) {}
 
   Status Run() {
     CAISSON_TRY_VOID(Prepare());
     while (!ended_) {
-      for (const auto& event : loop_.Wait(-1)) Dispatch(event.data.u32);
+      const int64_t pause = pool_.Turn(NowMs());
+      for (const auto& event : loop_.Wait(static_cast<int>(pause))) Dispatch(event.data.u32);
     }
-    EndRuns();
+    EndChildren();
     if (!options_.socket_path.empty()) ::unlink(options_.socket_path.c_str());
     return {};
   }
@@ -117,6 +119,7 @@ class Server {
   void Dispatch(uint32_t tag) {
     if (tag == kSignals) return OnSignals();
     if (tag == kListener) return OnListener();
+    if (tag >= kFirstMember) return pool_.OnReadable(static_cast<int>(tag - kFirstMember), NowMs());
     OnConnection(static_cast<int>(tag - kFirstConnection));
   }
 
@@ -127,8 +130,9 @@ class Server {
     }
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      const bool parked = pool_.OnEnded(pid, NowMs());
       runs_.erase(pid);
-      if (WIFSIGNALED(status))
+      if (WIFSIGNALED(status) && !parked)
         std::fprintf(stderr, "caisson-launcher: supervisor %d was ended by signal %d\n", pid, WTERMSIG(status));
     }
   }
@@ -171,47 +175,42 @@ class Server {
 
   Status StartRun(Opening& opening) {
     if (opening.sender.pid <= 0 || !IsAllowed(opening.sender.uid))
-      return Error::Denied("the launcher does not serve user " + std::to_string(opening.sender.uid));
+      return Error{ErrorKind::kSystem, EACCES,
+                   "the launcher does not serve user " + std::to_string(opening.sender.uid)};
     if (runs_.size() >= options_.max_runs) {
       return Error{ErrorKind::kSystem, EAGAIN,
                    "the launcher has " + std::to_string(runs_.size()) +
                        " runs, as many as it may; try again, or start it with a higher --max-runs"};
     }
+    if (const pid_t parked = pool_.HandOver(opening, NowMs()); parked > 0) {
+      runs_.insert(parked);
+      return {};
+    }
     const pid_t launcher = ::getpid();
     const pid_t pid = ::fork();
     if (pid < 0) return Error::System(errno, "fork a supervisor");
-    if (pid == 0) BecomeSupervisor(launcher, opening);
+    if (pid == 0) {
+      opening.run = ForgetLauncher(launcher, std::move(opening.run), "caisson-run");
+      Supervise(std::move(opening));
+      ::_exit(0);
+    }
     runs_.insert(pid);
     return {};
   }
 
-  // Runs: the new process; does not return.
-  [[noreturn]] static void BecomeSupervisor(pid_t launcher, Opening& opening) {
-    if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != launcher) ::_exit(1);
-    ::prctl(PR_SET_NAME, "caisson-run", 0, 0, 0);
-    // SECURITY: the listener, other clients' connections and whatever else is open belong to the launcher. Kept are the
-    // standard streams (nothing, and the log) and this run's connection, as descriptor 3.
-    constexpr int kConnection = 3;
-    if (opening.run.get() != kConnection && ::dup3(opening.run.get(), kConnection, O_CLOEXEC) < 0) ::_exit(1);
-    if (::close_range(kConnection + 1, ~0U, 0) != 0) ::_exit(1);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    Supervise(UniqueFd(kConnection), opening.sender);
-    ::_exit(0);
-  }
-
-  // Their keepers remove the cgroups.
-  void EndRuns() {
+  // The keepers of runs remove their cgroups; parked supervisors remove their own.
+  void EndChildren() {
+    pool_.Drain();
     for (const pid_t pid : runs_) ::kill(pid, SIGKILL);
-    for (const pid_t pid : runs_) {
-      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-      }
+    while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
     }
   }
 
+  static int64_t NowMs() { return MonotonicNanos() / 1'000'000; }
+
   ServerOptions options_;
   linux_sys::EventLoop loop_;
+  Pool pool_;
   UniqueFd signals_, listener_;
   std::map<int, UniqueFd> connections_;
   std::set<pid_t> runs_;

@@ -18,6 +18,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "launcher/pool.h"
 
 namespace caisson::launcher {
 
@@ -26,6 +27,7 @@ struct ServerOptions {
   std::string socket_path;  // where to listen
   std::optional<uid_t> allowed_uid;
   size_t max_runs = 256;
+  Pool::Options pool;
 };
 
 // Returns when asked to end, with everything it had started gone.

@@ -1,6 +1,10 @@
 #include "launcher/supervisor.h"
 
+#include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -9,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <deque>
 #include <memory>
 #include <string>
@@ -79,8 +84,9 @@ bool MayPassThrough(int fd) {
 Status TakeStreams(std::vector<UniqueFd> streams) {
   for (size_t i = 0; i < streams.size(); ++i) {
     if (!MayPassThrough(streams[i].get()))
-      return Error::Denied("start.streams[" + std::to_string(i) +
-                           "]: neither a pipe, a socket, a terminal nor an ordinary file");
+      return Error{
+          ErrorKind::kSystem, EACCES,
+          "start.streams[" + std::to_string(i) + "]: neither a pipe, a socket, a terminal nor an ordinary file"};
     if (::dup2(streams[i].get(), static_cast<int>(i)) < 0) return Error::System(errno, "take the client's streams");
   }
   return {};
@@ -88,7 +94,8 @@ Status TakeStreams(std::vector<UniqueFd> streams) {
 
 class Supervisor {
  public:
-  Supervisor(UniqueFd connection, const struct ucred& client) : connection_(std::move(connection)), client_(client) {}
+  Supervisor(Opening opening, std::optional<sandbox::Berth> berth)
+      : connection_(std::move(opening.run)), client_(opening.sender), berth_(std::move(berth)) {}
 
   void Serve() {
     Status status = Start();
@@ -108,7 +115,8 @@ class Supervisor {
     // Root may have what it likes; everybody else has over his files the rights he has without us.
     if (client_.uid != 0) message.spec.mount_owner = sandbox::Owner{client_.uid, client_.gid};
     commands_ = message.spec.commands.size();
-    CAISSON_TRY(sandbox_, sandbox::Sandbox::Create(std::move(message.spec)));
+    CAISSON_TRY(sandbox::Berth berth, berth_ ? *std::exchange(berth_, std::nullopt) : sandbox::Berth::Prepare());
+    CAISSON_TRY(sandbox_, sandbox::Sandbox::Create(std::move(message.spec), std::move(berth)));
     return Answer(Kind::kReady, Encode(sandbox_->isolation()));
   }
 
@@ -157,12 +165,45 @@ class Supervisor {
 
   UniqueFd connection_;
   const struct ucred client_;
+  std::optional<sandbox::Berth> berth_;  // until there is a sandbox in it
   size_t commands_ = 0;
   std::unique_ptr<sandbox::Sandbox> sandbox_;
 };
 
 }  // namespace
 
-void Supervise(UniqueFd connection, const struct ucred& client) { Supervisor(std::move(connection), client).Serve(); }
+UniqueFd ForgetLauncher(pid_t launcher, UniqueFd kept, const char* name) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != launcher) ::_exit(1);
+  ::prctl(PR_SET_NAME, name, 0, 0, 0);
+  // SECURITY: the listener, other clients' connections and whatever else is open belong to the launcher. The standard
+  // streams are nothing and the log.
+  constexpr int kKept = 3;
+  if (kept.get() != kKept && ::dup3(kept.get(), kKept, O_CLOEXEC) < 0) ::_exit(1);
+  (void)kept.Release();
+  if (::close_range(kKept + 1, ~0U, 0) != 0) ::_exit(1);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  return UniqueFd(kKept);
+}
+
+void Supervise(Opening opening, std::optional<sandbox::Berth> berth) {
+  Supervisor(std::move(opening), std::move(berth)).Serve();
+}
+
+void ServeParked(UniqueFd leash) {
+  Result<sandbox::Berth> berth = sandbox::Berth::PrepareAhead();
+  if (!berth) {
+    std::fprintf(stderr, "caisson-launcher: cannot park: %s\n", berth.error().message.c_str());
+    return;
+  }
+  const char ready = 1;
+  if (::send(leash.get(), &ready, sizeof(ready), MSG_NOSIGNAL) != sizeof(ready)) return;
+  Result<Opening> opening = TakePassedOn(leash.get());
+  if (!opening) return;  // let go, unused
+  leash.Reset();
+  ::prctl(PR_SET_NAME, "caisson-run", 0, 0, 0);
+  Supervise(*std::move(opening), *std::move(berth));
+}
 
 }  // namespace caisson::launcher

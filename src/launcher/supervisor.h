@@ -5,14 +5,24 @@
 // keeper removes the cgroups. One run's supervisor holds nothing of another run's, so its crash is that run's only.
 #pragma once
 
-#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <optional>
 
 #include "base/unique_fd.h"
+#include "launcher/channel.h"
+#include "sandbox/berth.h"
 
 namespace caisson::launcher {
 
-// Serves the run until its end. Runs: a process of its own, single-threaded, that has forgotten the launcher's
-// descriptors. `client` is whom the kernel saw asking for the run.
-void Supervise(UniqueFd connection, const struct ucred& client);
+// Turns a new child of the launcher into a process of its own: it dies with the launcher, has the launcher's name no
+// more, and of its descriptors keeps the standard streams and `kept`, which it returns under another number.
+UniqueFd ForgetLauncher(pid_t launcher, UniqueFd kept, const char* name);
+
+// Serves the run until its end. Runs: a child that has forgotten the launcher.
+void Supervise(Opening opening, std::optional<sandbox::Berth> berth = std::nullopt);
+
+// The same for a run that is still to come: prepares, says so on `leash`, and waits there for the run or the end.
+void ServeParked(UniqueFd leash);
 
 }  // namespace caisson::launcher

@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/unique_fd.h"
 
@@ -71,6 +74,32 @@ TEST_F(CollectorTest, NeverFollowsALink) {
   ASSERT_EQ(collected.files.size(), 1U);
   EXPECT_EQ(collected.files[0].path, "/scratch/d/e/deep");
   EXPECT_EQ(collected.skipped.size(), 5U);
+}
+
+// Nothing lives any more when artifacts are read. Should that ever fail, nothing outside may be read all the same.
+TEST_F(CollectorTest, HoldsOutAgainstSwapsWhileItWalks) {
+  constexpr int kSwaps = 100'000;
+  const std::filesystem::path outside = root_.string() + "-outside";
+  std::filesystem::create_directories(outside / "e");
+  std::ofstream(outside / "e/deep") << "secret";
+  const std::string inside = root_ / "d", link = root_ / "link";
+  std::filesystem::create_directory_symlink(outside, link);
+  std::atomic<int> swaps = 0;
+  std::thread swapper([&] {
+    for (; swaps < kSwaps; ++swaps) ::renameat2(AT_FDCWD, inside.c_str(), AT_FDCWD, link.c_str(), RENAME_EXCHANGE);
+  });
+  int walks = 0, found = 0;
+  do {
+    for (const CollectedFile& file : Collect().files) {
+      EXPECT_NE(file.bytes, "secret");
+      found += file.bytes == "deep" ? 1 : 0;
+    }
+    ++walks;
+  } while (swaps < kSwaps);
+  swapper.join();
+  std::filesystem::remove_all(outside);
+  EXPECT_GT(walks, 1);
+  EXPECT_GT(found, 0);
 }
 
 TEST_F(CollectorTest, IsNotBlockedByAPipe) {

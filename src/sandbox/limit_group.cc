@@ -202,6 +202,8 @@ Status LimitGroup::Apply(const Limits& limits) {
   return {};
 }
 
+Status LimitGroup::MakeAll() { return host_.driver == CgroupDriver::kHybrid ? MakeHybrid() : Status(); }
+
 Status LimitGroup::ApplyV2(const Limits& limits) {
   const int dir = v2_dir_.get();
   if (!CAISSON_LEFT_OUT("memory_limit"))
@@ -218,10 +220,20 @@ Status LimitGroup::ApplyV2(const Limits& limits) {
   return {};
 }
 
-Status LimitGroup::ApplyHybrid(const Limits& limits) {
+Status LimitGroup::MakeHybrid() {
   CAISSON_TRY(memory_dir_, MakeGroup(host_.v1_mount + "/memory", slot_));
   CAISSON_TRY(pids_dir_, MakeGroup(host_.v1_mount + "/pids", slot_));
+  CAISSON_TRY(memory_tasks_, linux_sys::OpenAt(memory_dir_.get(), "tasks", O_WRONLY));
+  CAISSON_TRY(pids_tasks_, linux_sys::OpenAt(pids_dir_.get(), "tasks", O_WRONLY));
+  // v1 has no "kill them all" flag: the event wakes the supervisor, which does it.
+  oom_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  CAISSON_TRY(oom_control_, linux_sys::OpenAt(memory_dir_.get(), "memory.oom_control", O_RDONLY));
+  return WriteSmallFile(memory_dir_.get(), "cgroup.event_control",
+                        std::to_string(oom_event_.get()) + " " + std::to_string(oom_control_.get()));
+}
 
+Status LimitGroup::ApplyHybrid(const Limits& limits) {
+  if (!memory_dir_) CAISSON_TRY_VOID(MakeHybrid());
   const int64_t memory = CAISSON_LEFT_OUT("memory_limit") ? int64_t{1} << 40 : limits.memory_bytes;
   CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.limit_in_bytes", std::to_string(memory)));
   if (::faccessat(memory_dir_.get(), "memory.memsw.limit_in_bytes", F_OK, 0) == 0) {
@@ -229,8 +241,6 @@ Status LimitGroup::ApplyHybrid(const Limits& limits) {
   }
   if (!CAISSON_LEFT_OUT("process_limit"))
     CAISSON_TRY_VOID(WriteSmallFile(pids_dir_.get(), "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
-  CAISSON_TRY(memory_tasks_, linux_sys::OpenAt(memory_dir_.get(), "tasks", O_WRONLY));
-  CAISSON_TRY(pids_tasks_, linux_sys::OpenAt(pids_dir_.get(), "tasks", O_WRONLY));
   // A quota of every CPU there is limits nothing; the group would only cost time.
   if (limits.cpu_millis < ::sysconf(_SC_NPROCESSORS_ONLN) * 1000) {
     CAISSON_TRY(cpu_dir_, MakeGroup(host_.v1_mount + "/cpu", slot_));
@@ -238,11 +248,6 @@ Status LimitGroup::ApplyHybrid(const Limits& limits) {
     CAISSON_TRY_VOID(WriteSmallFile(cpu_dir_.get(), "cpu.cfs_quota_us", std::to_string(limits.cpu_millis * 100)));
     CAISSON_TRY(cpu_tasks_, linux_sys::OpenAt(cpu_dir_.get(), "tasks", O_WRONLY));
   }
-  // v1 has no "kill them all" flag: the event wakes the supervisor, which does it.
-  oom_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  CAISSON_TRY(oom_control_, linux_sys::OpenAt(memory_dir_.get(), "memory.oom_control", O_RDONLY));
-  CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "cgroup.event_control",
-                                  std::to_string(oom_event_.get()) + " " + std::to_string(oom_control_.get())));
   return {};
 }
 

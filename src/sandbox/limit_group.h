@@ -43,6 +43,8 @@ class LimitGroup {
  public:
   // Makes the group that PID 1 is cloned into. With driver none it is empty and every operation does nothing.
   static Result<LimitGroup> Create(const CgroupHost& host, int slot);
+  // Makes what of the rest does not depend on the limits; for a group that is made ahead of them.
+  Status MakeAll();
   // Makes the rest and sets the limits. Apart, so that it can be done while PID 1 builds its mounts.
   Status Apply(const Limits& limits);
   // Kills and removes whatever groups of that slot exist, as left by a killed run or by our own.
@@ -69,6 +71,7 @@ class LimitGroup {
  private:
   LimitGroup() = default;
   Status ApplyV2(const Limits& limits);
+  Status MakeHybrid();
   Status ApplyHybrid(const Limits& limits);
 
   CgroupHost host_;

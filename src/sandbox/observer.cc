@@ -1,22 +1,17 @@
 #include "sandbox/observer.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <climits>
-#include <cstddef>
 #include <cstring>
 
 #include "linux/syscall_names.h"
 #include "sandbox/mutation.h"
+#include "sandbox/observed_memory.h"
 
 namespace caisson::sandbox {
 
@@ -24,73 +19,23 @@ namespace {
 
 constexpr char kWriteElsewhere[] = "write below /scratch or /tmp instead";
 
-bool ReadMemory(pid_t pid, uint64_t address, void* to, size_t size) {
-  struct iovec local {
-    to, size
+// The memory of a process, as a debugger reads it.
+ReadMemory MemoryOf(pid_t pid) {
+  return [pid](uint64_t address, void* to, size_t size) {
+    struct iovec local {
+      to, size
+    };
+    struct iovec remote {
+      reinterpret_cast<void*>(address), size  // NOLINT(performance-no-int-to-ptr): another process's address
+    };
+    return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
   };
-  struct iovec remote {
-    reinterpret_cast<void*>(address), size  // NOLINT(performance-no-int-to-ptr): another process's address
-  };
-  return ::process_vm_readv(pid, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
-}
-
-// A NUL-terminated path, read page by page so that one that ends just before an unmapped page is read too.
-std::optional<std::string> ReadPath(pid_t pid, uint64_t address) {
-  std::string path;
-  char chunk[512];
-  while (path.size() < PATH_MAX) {
-    const size_t to_page_end = 4096 - (address & 4095);
-    const size_t size = std::min(sizeof(chunk), to_page_end);
-    if (!ReadMemory(pid, address, chunk, size)) return std::nullopt;
-    const size_t length = ::strnlen(chunk, size);
-    path.append(chunk, length);
-    if (length < size) return path;
-    address += size;
-  }
-  return std::nullopt;  // the kernel would say ENAMETOOLONG
 }
 
 std::string Hex(uint64_t value) {
   char digits[19] = "0x";
   const auto end = std::to_chars(digits + 2, digits + sizeof(digits), value, 16).ptr;
   return std::string(digits, end);
-}
-
-struct Peer {
-  std::string address;
-  uint16_t port = 0;
-};
-
-// The peer when it is an internet address other than the sandbox's own loopback.
-std::optional<Peer> OutsidePeer(const sockaddr_storage& storage, size_t length) {
-  char text[INET6_ADDRSTRLEN];
-  if (storage.ss_family == AF_INET && length >= sizeof(sockaddr_in)) {
-    const auto& in = reinterpret_cast<const sockaddr_in&>(storage);
-    const uint32_t host = ntohl(in.sin_addr.s_addr);
-    if (host >> 24 == 127 || host == INADDR_ANY) return std::nullopt;
-    ::inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text));
-    return Peer{text, ntohs(in.sin_port)};
-  }
-  if (storage.ss_family == AF_INET6 && length >= 24) {
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(storage);
-    const uint8_t* bytes = in6.sin6_addr.s6_addr;
-    if (IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr)) return std::nullopt;
-    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) &&
-        (bytes[12] == 127 || (bytes[12] | bytes[13] | bytes[14] | bytes[15]) == 0)) {
-      return std::nullopt;
-    }
-    ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof(text));
-    return Peer{text, ntohs(in6.sin6_port)};
-  }
-  return std::nullopt;
-}
-
-std::optional<Peer> ReadOutsidePeer(pid_t pid, uint64_t address, uint64_t length) {
-  sockaddr_storage storage{};
-  const size_t size = std::min<size_t>(static_cast<size_t>(static_cast<uint32_t>(length)), sizeof(storage));
-  if (address == 0 || size < sizeof(storage.ss_family) || !ReadMemory(pid, address, &storage, size))
-    return std::nullopt;
-  return OutsidePeer(storage, size);
 }
 
 bool IsHarmlessDevice(const std::string& path) {
@@ -209,18 +154,15 @@ bool Observer::MayBeWritten(const InsidePaths::Resolved& file) const {
 std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notification, const PathCall& call) const {
   const pid_t pid = static_cast<pid_t>(notification.pid);
   const auto& args = notification.data.args;
-  if (notification.data.nr == SYS_openat2) {
-    // The filter lets the other opens through when their flags only read; here it cannot see them.
-    constexpr uint64_t kWrites = O_ACCMODE | O_CREAT | O_TRUNC;
-    uint64_t flags = 0;
-    if (!ReadMemory(pid, args[2], &flags, sizeof(flags)) || (flags & kWrites) == 0) return std::nullopt;
-  }
+  const ReadMemory memory = MemoryOf(pid);
+  // The filter lets the other opens through when their flags only read.
+  if (notification.data.nr == SYS_openat2 && !OpensForWriting(memory, args)) return std::nullopt;
   const int directory = call.directory == kNoArgument ? AT_FDCWD : static_cast<int>(args[call.directory]);
   InsidePaths::Resolved file;
   if (call.path == kNoArgument || args[call.path] == 0) {
     file = paths_.OfDescriptor(pid, directory);
   } else {
-    const std::optional<std::string> path = ReadPath(pid, args[call.path]);
+    const std::optional<std::string> path = ReadPath(memory, args[call.path]);
     if (!path) return std::nullopt;  // the kernel will say EFAULT or ENAMETOOLONG: nothing was named
     if (path->empty()) {
       file = paths_.OfDescriptor(pid, directory);
@@ -233,8 +175,7 @@ std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notifi
   }
   Violation violation;
   violation.confidence = Confidence::kObserved;
-  if (notification.data.nr == SYS_fallocate &&
-      static_cast<int64_t>(args[2]) + static_cast<int64_t>(args[3]) > options_.scratch_bytes) {
+  if (notification.data.nr == SYS_fallocate && AllocatesMoreThan(options_.scratch_bytes, args)) {
     violation.reason = "scratch_limit";
     violation.confidence = Confidence::kProven;  // the size is in the registers
     violation.limit = options_.scratch_bytes;
@@ -252,15 +193,11 @@ std::optional<Violation> Observer::JudgeWrite(const struct seccomp_notif& notifi
 // Binding a unix socket to a path makes a file there.
 std::optional<Violation> Observer::JudgeBind(const struct seccomp_notif& notification) const {
   const pid_t pid = static_cast<pid_t>(notification.pid);
-  const auto& args = notification.data.args;
-  struct sockaddr_un address {};
-  const size_t size = std::min<size_t>(static_cast<uint32_t>(args[2]), sizeof(address));
-  if (size <= offsetof(struct sockaddr_un, sun_path) || !ReadMemory(pid, args[1], &address, size)) return std::nullopt;
-  const std::string path(address.sun_path, ::strnlen(address.sun_path, size - offsetof(struct sockaddr_un, sun_path)));
-  if (address.sun_family != AF_UNIX || path.empty()) return std::nullopt;  // abstract names are the network namespace's
-  const std::string base = path[0] == '/' ? "" : paths_.DirectoryOf(pid, AT_FDCWD);
-  if (base.empty() && path[0] != '/') return std::nullopt;
-  const InsidePaths::Resolved file = paths_.Resolve(pid, base, path, false);
+  const std::optional<std::string> path = ReadBoundPath(MemoryOf(pid), notification.data.args);
+  if (!path) return std::nullopt;
+  const std::string base = (*path)[0] == '/' ? "" : paths_.DirectoryOf(pid, AT_FDCWD);
+  if (base.empty() && (*path)[0] != '/') return std::nullopt;
+  const InsidePaths::Resolved file = paths_.Resolve(pid, base, *path, false);
   if (MayBeWritten(file)) return std::nullopt;
   Violation violation;
   violation.confidence = Confidence::kObserved;
@@ -271,22 +208,8 @@ std::optional<Violation> Observer::JudgeBind(const struct seccomp_notif& notific
 
 std::optional<Violation> Observer::JudgeAddress(const struct seccomp_notif& notification,
                                                 const AddressCall& call) const {
-  const pid_t pid = static_cast<pid_t>(notification.pid);
-  const auto& args = notification.data.args;
-  std::optional<Peer> peer;
-  if (call.where == AddressAt::kArgument) {
-    peer = ReadOutsidePeer(pid, args[call.address], args[call.length]);
-  } else {
-    // The kernel takes at most 1024 messages; each is looked at until one names an outside peer.
-    const uint64_t count =
-        call.where == AddressAt::kMessage ? 1 : std::min<uint64_t>(static_cast<uint32_t>(args[call.length]), 1024);
-    const size_t stride = call.where == AddressAt::kMessage ? sizeof(struct msghdr) : sizeof(struct mmsghdr);
-    for (uint64_t i = 0; i < count && !peer; ++i) {
-      struct msghdr message {};
-      if (!ReadMemory(pid, args[call.address] + i * stride, &message, sizeof(message))) break;
-      peer = ReadOutsidePeer(pid, reinterpret_cast<uint64_t>(message.msg_name), message.msg_namelen);
-    }
-  }
+  const std::optional<Peer> peer =
+      FindOutsidePeer(MemoryOf(static_cast<pid_t>(notification.pid)), call, notification.data.args);
   if (!peer) return std::nullopt;
   Violation violation;
   violation.confidence = Confidence::kObserved;

@@ -109,7 +109,12 @@ Result<UniqueFd> MakePrivateCopy(int source, uid_t owner) {
 }  // namespace
 
 Result<std::unique_ptr<Sandbox>> Sandbox::Create(Spec spec) {
-  std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(spec)));
+  CAISSON_TRY(Berth berth, Berth::Prepare());
+  return Create(std::move(spec), std::move(berth));
+}
+
+Result<std::unique_ptr<Sandbox>> Sandbox::Create(Spec spec, Berth berth) {
+  std::unique_ptr<Sandbox> sandbox(new Sandbox(std::move(spec), std::move(berth)));
   CAISSON_TRY_VOID(sandbox->Build());
   return sandbox;
 }
@@ -154,11 +159,10 @@ Status Sandbox::PrepareIdentity() {
     }
     isolation_.degraded.push_back("landlock: not in this kernel");
   }
-  cgroup_host_ = ProbeCgroups();
-  isolation_.cgroup_driver = cgroup_host_.driver;
-  if (cgroup_host_.driver == CgroupDriver::kNone) {
+  isolation_.cgroup_driver = berth_.cgroup_host.driver;
+  if (berth_.cgroup_host.driver == CgroupDriver::kNone) {
     if (!spec_.allow_watched_limits) {
-      return Error::Unsupported("wall cgroup: " + cgroup_host_.why_none +
+      return Error::Unsupported("wall cgroup: " + berth_.cgroup_host.why_none +
                                 "; or use a profile whose allow_degraded lists cgroup");
     }
     context_.limit_processes_by_rlimit = true;
@@ -167,12 +171,12 @@ Status Sandbox::PrepareIdentity() {
                                 " has no variant that counts processes");
     }
     spec_.seccomp = spec_.seccomp_watched;
-    isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" + cgroup_host_.why_none +
-                                  ")");
+    isolation_.degraded.push_back("cgroup: limits are watched, not enforced by a cgroup (" +
+                                  berth_.cgroup_host.why_none + ")");
   }
-  if (!cgroup_host_.why_no_cpu.empty()) {
-    if (!spec_.allow_watched_limits) return Error::Unsupported("wall cgroup: " + cgroup_host_.why_no_cpu);
-    isolation_.degraded.push_back("cpu: not limited (" + cgroup_host_.why_no_cpu + ")");
+  if (!berth_.cgroup_host.why_no_cpu.empty()) {
+    if (!spec_.allow_watched_limits) return Error::Unsupported("wall cgroup: " + berth_.cgroup_host.why_no_cpu);
+    isolation_.degraded.push_back("cpu: not limited (" + berth_.cgroup_host.why_no_cpu + ")");
   }
   // The filter that goes in before the last capability goes out must let that happen.
   if (CAISSON_LEFT_OUT("no_new_privs")) spec_.allowed_calls.push_back(SYS_capset);
@@ -181,21 +185,12 @@ Status Sandbox::PrepareIdentity() {
     spec_.seccomp = &extended_->program();
   }
   context_.may_drop_groups = isolation_.own_id_range = StartedByRoot();
-  isolation_.host_uid = ::geteuid();
-  if (!StartedByRoot() && cgroup_host_.driver == CgroupDriver::kNone) return {};
-
-  CAISSON_TRY(Slot slot, Slot::Acquire(Slot::DefaultDirectory()));
-  slot_ = std::make_unique<Slot>(std::move(slot));
-  if (StartedByRoot()) isolation_.host_uid = slot_->first_host_id() + kInsideUid;
+  isolation_.host_uid = StartedByRoot() ? berth_.slot->first_host_id() + kInsideUid : ::geteuid();
+  context_.network_made_ahead = berth_.network.valid();
+  isolation_.parked = berth_.ahead;
 #ifdef CAISSON_MUTATIONS
   if (CAISSON_LEFT_OUT("user_namespace")) isolation_.host_uid = kInsideUid;
 #endif
-  if (cgroup_host_.driver == CgroupDriver::kNone) return {};
-  // Before the first group exists, so that there is no moment at which our death would leave one.
-  CAISSON_TRY(keeper_, Keeper::Start(cgroup_host_, *slot_));
-  Result<LimitGroup> group = LimitGroup::Create(cgroup_host_, slot_->number());
-  if (!group) return std::move(group).error().In("wall cgroup");
-  group_ = std::make_unique<LimitGroup>(*std::move(group));
   return {};
 }
 
@@ -205,7 +200,7 @@ Status Sandbox::PrepareMounts() {
   for (const Mount* mount : mounts) {
     context_.mount_fds.push_back(-1);
     if (mount == nullptr || !StartedByRoot()) continue;
-    const uid_t first = slot_->first_host_id();
+    const uid_t first = berth_.slot->first_host_id();
     struct stat info {};
     if (::fstat(mount->source.get(), &info) != 0) return Error::System(errno, "stat a mount source");
     Result<UniqueFd> tree =
@@ -283,7 +278,7 @@ void Sandbox::PrepareCpus() {
   const int wanted = static_cast<int>((spec_.limits.cpu_millis + 999) / 1000);
   if (wanted >= count) return;
   // Neighbouring sandboxes start at different CPUs.
-  int skip = slot_ ? slot_->number() % count : static_cast<int>(::getpid()) % count;
+  int skip = berth_.slot ? berth_.slot->number() % count : static_cast<int>(::getpid()) % count;
   CPU_ZERO(&context_.cpus);
   for (int taken = 0, cpu = 0; taken < wanted; cpu = (cpu + 1) % CPU_SETSIZE) {
     if (!CPU_ISSET(cpu, &available) || skip-- > 0) continue;
@@ -305,6 +300,7 @@ Status Sandbox::Clone() {
   int pidfd = -1;
   struct clone_args args {};
   args.flags = kAllNamespaces | CLONE_PIDFD;
+  if (context_.network_made_ahead) args.flags &= ~static_cast<uint64_t>(CLONE_NEWNET);
   for (const auto& [flag, shared] :
        {std::pair{CLONE_NEWIPC, spec_.share_ipc}, std::pair{CLONE_NEWUTS, spec_.share_uts},
         std::pair{CLONE_NEWCGROUP, spec_.share_cgroup}, std::pair{CLONE_NEWTIME, spec_.share_time}}) {
@@ -321,14 +317,17 @@ Status Sandbox::Clone() {
 #endif
   args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
   args.exit_signal = SIGCHLD;
-  if (group_) {
+  if (berth_.group) {
     args.flags |= CLONE_INTO_CGROUP;
-    args.cgroup = static_cast<uint64_t>(group_->clone_into_fd());
+    args.cgroup = static_cast<uint64_t>(berth_.group->clone_into_fd());
   }
+  CAISSON_TRY_VOID(berth_.EnterNetwork());
   pid_ = linux_sys::Clone3(&args);
   if (pid_ == 0) RunInit(context_);
+  const int clone_error = errno;
+  berth_.LeaveNetwork();
   if (pid_ < 0) {
-    Error error = Error::System(errno, "wall namespaces: clone3");
+    Error error = Error::System(clone_error, "wall namespaces: clone3");
     error.kind = ErrorKind::kUnsupported;
     error.message += error.errno_value == ENOSPC
                          ? "; too many namespaces: raise the user.max_*_namespaces sysctls, or end other sandboxes"
@@ -351,7 +350,7 @@ Status Sandbox::WriteIdMaps() {
   CAISSON_TRY(UniqueFd process, linux_sys::Open("/proc/" + std::to_string(pid_), O_PATH | O_DIRECTORY));
   std::string uid_map, gid_map;
   if (isolation_.own_id_range) {
-    uid_map = gid_map = "0 " + std::to_string(slot_->first_host_id()) + " " + std::to_string(Slot::kIdsPerSlot);
+    uid_map = gid_map = "0 " + std::to_string(berth_.slot->first_host_id()) + " " + std::to_string(Slot::kIdsPerSlot);
   } else {
     CAISSON_TRY_VOID(linux_sys::WriteSmallFile(process.get(), "setgroups", "deny"));
     uid_map = std::to_string(kInsideUid) + " " + std::to_string(::geteuid()) + " 1";
@@ -374,10 +373,10 @@ Status Sandbox::SendCgroups() {
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   alignas(struct cmsghdr) char rights[CMSG_SPACE(sizeof(int) * kMaxTaskFds)] = {};
-  if (group_) {
-    Status applied = group_->Apply(spec_.limits);
+  if (berth_.group) {
+    Status applied = berth_.group->Apply(spec_.limits);
     if (!applied) return std::move(applied).error().In("wall cgroup");
-    const std::vector<int> fds = group_->task_fds();
+    const std::vector<int> fds = berth_.group->task_fds();
     CAISSON_CHECK(fds.size() <= kMaxTaskFds);
     if (!fds.empty()) {
       message.msg_control = rights;
@@ -394,11 +393,11 @@ Status Sandbox::SendCgroups() {
 }
 
 void Sandbox::ReclaimStale() const {
-  if (!group_) return;
-  for (const int number : LimitGroup::ListSlots(cgroup_host_)) {
-    if (number == slot_->number()) continue;
+  if (!berth_.group) return;
+  for (const int number : LimitGroup::ListSlots(berth_.cgroup_host)) {
+    if (number == berth_.slot->number()) continue;
     if (Result<Slot> stale = Slot::AcquireNumber(Slot::DefaultDirectory(), number))
-      LimitGroup::Reclaim(cgroup_host_, number);
+      LimitGroup::Reclaim(berth_.cgroup_host, number);
   }
 }
 
@@ -444,6 +443,7 @@ Status Sandbox::AwaitReady() {
       return error;
     }
   }
+  if (context_.network_made_ahead) dns_ = std::move(berth_.dns);
   if (terminal_) SetNonblocking(terminal_.get());
 
   Observer::Options options;
@@ -457,7 +457,7 @@ Status Sandbox::AwaitReady() {
   options.ignored_components = spec_.ignored_write_components;
   options.scratch_bytes = spec_.limits.scratch_bytes;
   observer_ = std::make_unique<Observer>(std::move(listener), std::move(root), *spec_.seccomp, std::move(options));
-  if (cgroup_host_.driver == CgroupDriver::kNone) meter_ = std::make_unique<TreeMeter>(std::move(proc));
+  if (berth_.cgroup_host.driver == CgroupDriver::kNone) meter_ = std::make_unique<TreeMeter>(std::move(proc));
   return {};
 }
 
@@ -471,7 +471,7 @@ void Sandbox::Kill() {
 }
 
 Collected Sandbox::Collect(const std::vector<std::string>& globs) {
-  Kill();
+  if (!CAISSON_LEFT_OUT("kill_before_collecting")) Kill();
   const auto wanted = [&](const std::string& path) {
     return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return MatchesGlob(path, glob); });
   };

@@ -14,12 +14,10 @@
 
 #include "base/outcome.h"
 #include "base/result.h"
+#include "sandbox/berth.h"
 #include "sandbox/collector.h"
-#include "sandbox/keeper.h"
-#include "sandbox/limit_group.h"
 #include "sandbox/observer.h"
 #include "sandbox/setup.h"
-#include "sandbox/slot.h"
 #include "sandbox/spec.h"
 #include "sandbox/tree_meter.h"
 
@@ -34,6 +32,7 @@ struct Isolation {
   CgroupDriver cgroup_driver = CgroupDriver::kNone;
   uid_t host_uid = 0;                 // what the inside user is outside
   bool own_id_range = false;          // false: rootless, the caller's own user
+  bool parked = false;                // its berth was prepared ahead
   std::vector<std::string> degraded;  // what the profile accepted losing, each with its reason
 };
 
@@ -55,6 +54,8 @@ struct RunOptions {
 class Sandbox {
  public:
   static Result<std::unique_ptr<Sandbox>> Create(Spec spec);
+  // In a berth that may have been prepared ahead of time.
+  static Result<std::unique_ptr<Sandbox>> Create(Spec spec, Berth berth);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
@@ -71,7 +72,7 @@ class Sandbox {
 
  private:
   friend class Supervision;
-  explicit Sandbox(Spec spec) : spec_(std::move(spec)) {}
+  Sandbox(Spec spec, Berth berth) : spec_(std::move(spec)), berth_(std::move(berth)) {}
 
   Status Build();
   Status PrepareIdentity();
@@ -90,10 +91,7 @@ class Sandbox {
   std::unique_ptr<ExtendedProgram> extended_;  // where the profile adds to the filter
   Isolation isolation_;
   SetupContext context_;
-  CgroupHost cgroup_host_;
-  std::unique_ptr<Slot> slot_;
-  std::unique_ptr<Keeper> keeper_;  // declared before group_: dismissed after the group is gone
-  std::unique_ptr<LimitGroup> group_;
+  Berth berth_;
   std::vector<UniqueFd> child_fds_;    // ends that belong to PID 1; closed here once it has them
   std::vector<UniqueFd> stdin_pipes_;  // write ends, one per command; invalid for none
   UniqueFd stdout_pipe_, stderr_pipe_, control_, pidfd_;

@@ -1,5 +1,6 @@
-// Compares the compiled filters with what the JSON means. The meaning is evaluated here again, from the JSON and with
-// nothing shared with the compiler, for every call number and for the argument values where a mistake would hide.
+// Compares the compiled filters with what the JSON means, as support/seccomp_oracle.h reads it: for every call number
+// and for the argument values where a mistake would hide.
+// call number and for the argument values where a mistake would hide.
 #include "sandbox/seccomp_program.h"
 
 #include <fcntl.h>
@@ -18,7 +19,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstddef>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,11 +30,13 @@
 
 #include "linux/syscall_names.h"
 #include "support/bpf_evaluator.h"
+#include "support/seccomp_oracle.h"
 
 namespace caisson::sandbox {
 namespace {
 
 using nlohmann::json;
+using support::SeccompOracle;
 using Arguments = std::array<uint64_t, 6>;
 
 constexpr uint32_t kX32Bit = 0x40000000;
@@ -62,85 +64,12 @@ std::string Describe(const seccomp_data& data) {
   return text.str();
 }
 
-json ReadProfile(const std::string& file) {
-  std::ifstream stream(std::string(CAISSON_PROFILE_DIR) + "/seccomp/" + file);
-  return json::parse(stream);
-}
-
-// The policy as the JSON says it.
-class Oracle {
- public:
-  explicit Oracle(const std::string& profile) {
-    json document = ReadProfile(profile + ".json");
-    Collect(document);
-    if (document.contains("x-caisson-extends")) {
-      const auto overrides = std::exchange(entries_, {});
-      document = ReadProfile(document["x-caisson-extends"]);
-      Collect(document);
-      for (const auto& [name, entries] : overrides) entries_[name] = entries;
-    }
-    default_action_ = Errno(document["defaultErrnoRet"]);
-    foreign_ = document["x-caisson-foreign-architecture"];
-  }
-
-  struct Verdict {
-    uint32_t action;
-    const json* extension;  // of a call that notifies
-  };
-
-  Verdict Decide(const seccomp_data& data) const {
-    const auto number = static_cast<uint32_t>(data.nr);
-    if (data.arch != AUDIT_ARCH_X86_64 || (number >= kX32Bit && number != UINT_MAX)) return {kNotify, &foreign_};
-    const json* rest = nullptr;
-    for (const json& entry : EntriesOf(data.nr)) {
-      if (entry.value("/x-caisson/except"_json_pointer, false)) {
-        rest = &entry;
-      } else if (Holds(entry, data)) {
-        return Act(entry);
-      }
-    }
-    return rest != nullptr ? Act(*rest) : Verdict{default_action_, nullptr};
-  }
-
-  const std::vector<json>& EntriesOf(int number) const {
-    static const std::vector<json> kNone;
-    const char* name = linux_sys::SyscallName(number);
-    const auto found = name == nullptr ? entries_.end() : entries_.find(name);
-    return found == entries_.end() ? kNone : found->second;
-  }
-
-  const std::map<std::string, std::vector<json>>& entries() const { return entries_; }
-
- private:
-  void Collect(const json& document) {
-    for (const json& entry : document["syscalls"]) {
-      for (const json& name : entry["names"]) entries_[name].push_back(entry);
-    }
-  }
-
-  static bool Holds(const json& entry, const seccomp_data& data) {
-    for (const json& argument : entry.value("args", json::array())) {
-      const uint64_t actual = data.args[argument["index"].get<size_t>()];
-      if ((actual & argument["value"].get<uint64_t>()) != argument["valueTwo"].get<uint64_t>()) return false;
-    }
-    return true;
-  }
-
-  static Verdict Act(const json& entry) {
-    if (entry["action"] == "SCMP_ACT_ALLOW") return {kAllow, nullptr};
-    if (entry["action"] == "SCMP_ACT_ERRNO") return {Errno(entry["errnoRet"]), nullptr};
-    EXPECT_EQ(entry["action"], "SCMP_ACT_NOTIFY");
-    return {kNotify, &entry["x-caisson"]};
-  }
-
-  std::map<std::string, std::vector<json>> entries_;
-  uint32_t default_action_ = 0;
-  json foreign_;
-};
-
 class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
  protected:
-  SeccompProgramTest() : program_(*FindSeccompProgram(GetParam())), evaluator_(program_.filter), oracle_(GetParam()) {}
+  SeccompProgramTest()
+      : program_(*FindSeccompProgram(GetParam())),
+        evaluator_(program_.filter),
+        oracle_(CAISSON_PROFILE_DIR "/seccomp", GetParam()) {}
 
   uint32_t Ask(long number, const Arguments& arguments = {}) {
     return evaluator_.Run(MakeCall(static_cast<uint32_t>(number), arguments)).value_or(0);
@@ -156,7 +85,7 @@ class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
 
   // Compares the program with the oracle about one call. Returns false when they differ, to keep failures few.
   bool Check(const seccomp_data& data) {
-    const Oracle::Verdict expected = oracle_.Decide(data);
+    const SeccompOracle::Verdict expected = oracle_.Decide(data);
     const std::optional<uint32_t> actual = evaluator_.Run(data);
     EXPECT_EQ(actual, expected.action) << Describe(data);
     if (actual != expected.action) return false;
@@ -168,11 +97,7 @@ class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
     EXPECT_NE(rule, nullptr) << Describe(data);
     if (rule == nullptr) return false;
     used_rules_.insert(rule);
-    static const std::map<std::string, Disposition> kDispositions = {
-        {"observe", Disposition::kObserve}, {"deny", Disposition::kDeny}, {"kill", Disposition::kKill}};
-    const bool same = rule->disposition == kDispositions.at(extension["do"]) && rule->reason == extension["reason"] &&
-                      ClassName(rule->violation_class) == extension["class"] &&
-                      rule->errno_value == extension.value("errno", 0);
+    const bool same = support::SaysTheSame(*rule, extension);
     EXPECT_TRUE(same) << Describe(data) << " " << extension << " is " << rule->reason;
     return same;
   }
@@ -237,7 +162,7 @@ class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
 
   const SeccompProgram& program_;
   support::BpfEvaluator evaluator_;
-  const Oracle oracle_;
+  const SeccompOracle oracle_;
   std::set<const NotifyRule*> used_rules_;
 };
 

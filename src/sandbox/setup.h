@@ -24,7 +24,8 @@ struct SetupContext {
   bool may_drop_groups = false;            // started by root: the id map allows setgroups
   bool limit_processes_by_rlimit = false;  // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
   int landlock_abi = 0;
-  cpu_set_t cpus{};  // the CPUs the workload may see: as many as its quota pays for
+  bool network_made_ahead = false;  // we were born into our network namespace, and loopback is up
+  cpu_set_t cpus{};                 // the CPUs the workload may see: as many as its quota pays for
   bool restrict_cpus = false;
   int control_fd = -1;
   std::vector<int> kept_fds;   // sorted: every descriptor above 2 the child needs; the rest is closed first
@@ -60,6 +61,10 @@ struct SetupStep {
 };
 
 std::span<const SetupStep> SetupSteps();
+
+// Raises loopback in the network namespace of the caller and opens the socket at which name look-ups arrive; returns
+// it, or -1 with errno. Also for a supervisor that makes the namespace ahead.
+int RaiseLoopbackHere();
 
 // The steps, by the file that holds them.
 namespace steps {

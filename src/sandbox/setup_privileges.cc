@@ -25,6 +25,30 @@
 #include "sandbox/mutation.h"
 #include "sandbox/setup.h"
 
+namespace caisson::sandbox {
+
+int RaiseLoopbackHere() {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  struct ifreq request {};
+  ::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  struct sockaddr_in address {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(53);
+  address.sin_addr.s_addr = htonl(0x7f000035);  // 127.0.0.53, as /etc/resolv.conf says
+  if (::ioctl(fd, SIOCSIFFLAGS, &request) == 0 &&
+      ::bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof(address)) == 0) {
+    return fd;
+  }
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+}  // namespace caisson::sandbox
+
 namespace caisson::sandbox::steps {
 
 namespace {
@@ -157,20 +181,9 @@ int HideCgroupPath(SetupContext& context) {
 }
 
 int RaiseLoopback(SetupContext& context) {
-  if (CAISSON_LEFT_OUT("network_namespace")) return 0;
-  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno;
-  struct ifreq request {};
-  ::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = IFF_UP | IFF_RUNNING;
-  if (::ioctl(fd, SIOCSIFFLAGS, &request) != 0) return errno;
-  struct sockaddr_in address {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(53);
-  address.sin_addr.s_addr = htonl(0x7f000035);  // 127.0.0.53, as /etc/resolv.conf says
-  if (::bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof(address)) != 0) return errno;
-  context.dns_fd = fd;
-  return 0;
+  if (context.network_made_ahead || CAISSON_LEFT_OUT("network_namespace")) return 0;
+  context.dns_fd = RaiseLoopbackHere();
+  return context.dns_fd < 0 ? errno : 0;
 }
 
 int NameHost(SetupContext& context) {

@@ -17,6 +17,7 @@
 #include "linux/syscalls.h"
 #include "sandbox/control.h"
 #include "sandbox/dns.h"
+#include "sandbox/mutation.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/streams.h"
 
@@ -130,11 +131,11 @@ void Supervision::Watch() {
   loop_.Watch(sandbox_.observer_->fd(), EPOLLIN, kListener);
   loop_.Watch(sandbox_.dns_.get(), EPOLLIN, kDns);
   if (options_.signal_fd >= 0) loop_.Watch(options_.signal_fd, EPOLLIN, kSignal);
-  if (sandbox_.group_) {
-    const bool v1 = sandbox_.group_->driver() == CgroupDriver::kHybrid;
-    if (sandbox_.group_->oom_event_fd() >= 0)
-      loop_.Watch(sandbox_.group_->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
-    if (command_ != 0) before_ = sandbox_.group_->Read();  // a new group has counted nothing
+  if (sandbox_.berth_.group) {
+    const bool v1 = sandbox_.berth_.group->driver() == CgroupDriver::kHybrid;
+    if (sandbox_.berth_.group->oom_event_fd() >= 0)
+      loop_.Watch(sandbox_.berth_.group->oom_event_fd(), v1 ? EPOLLIN : EPOLLPRI, kOom);
+    if (command_ != 0) before_ = sandbox_.berth_.group->Read();  // a new group has counted nothing
   }
   streams_.Start();
 }
@@ -273,17 +274,17 @@ void Supervision::CheckClock() {
 
 void Supervision::CheckMemory() {
   uint64_t ignored;
-  while (::read(sandbox_.group_->oom_event_fd(), &ignored, sizeof(ignored)) > 0 &&
-         sandbox_.group_->driver() == CgroupDriver::kHybrid) {
+  while (::read(sandbox_.berth_.group->oom_event_fd(), &ignored, sizeof(ignored)) > 0 &&
+         sandbox_.berth_.group->driver() == CgroupDriver::kHybrid) {
   }
-  if (sandbox_.group_->Read().oom_kills > before_.oom_kills) return EndBy(Ending::kMemoryLimit);
+  if (sandbox_.berth_.group->Read().oom_kills > before_.oom_kills) return EndBy(Ending::kMemoryLimit);
   if (ElapsedMs() > recheck_memory_until_ms_) recheck_memory_until_ms_ = -1;
 }
 
 void Supervision::ReadCounters() {
   next_counters_ms_ = ElapsedMs() + kCounterIntervalMs;
   CheckScratch();
-  if (sandbox_.group_) refused_forks_ = sandbox_.group_->ReadRefusedForks() - before_.refused_forks;
+  if (sandbox_.berth_.group) refused_forks_ = sandbox_.berth_.group->ReadRefusedForks() - before_.refused_forks;
   if (refused_forks_ > kToleratedRefusedForks) EndBy(Ending::kProcessLimit);
 }
 
@@ -365,7 +366,8 @@ Status Supervision::Finish() {
   outcome_.duration_ms = ElapsedMs();
   CheckScratch();
   if (sandbox_.meter_ && !lost_ && !killed_) Sample();
-  if (killed_ || lost_ || options_.last) sandbox_.Kill();
+  const bool over = options_.last && !CAISSON_LEFT_OUT("kill_before_collecting");
+  if (killed_ || lost_ || over) sandbox_.Kill();
   // Every writer is dead or, between commands, is PID 1, which writes nothing: what the pipes hold now is all there is.
   streams_.Drain();
   outcome_.stdout_stream = streams_.TakeOutput();
@@ -389,7 +391,7 @@ Status Supervision::Finish() {
 
 void Supervision::JudgeCounters() {
   const bool clean = outcome_.ending == Ending::kExited && outcome_.exit_code == 0 && !outcome_.left_processes;
-  if (!sandbox_.group_) {
+  if (!sandbox_.berth_.group) {
     outcome_.usage.cpu_ms = peak_.cpu_ms;
     outcome_.usage.peak_memory_bytes = peak_.resident_bytes;
     outcome_.usage.processes_peak = peak_.tasks;
@@ -399,7 +401,7 @@ void Supervision::JudgeCounters() {
     }
     return;
   }
-  const GroupCounters after = sandbox_.group_->Read();
+  const GroupCounters after = sandbox_.berth_.group->Read();
   outcome_.usage.cpu_ms = after.cpu_ms - before_.cpu_ms;
   outcome_.usage.throttled_ms = after.throttled_ms - before_.throttled_ms;
   outcome_.usage.peak_memory_bytes = after.peak_memory_bytes;

@@ -85,7 +85,7 @@ constexpr Row kRows[] = {
      AbsolutePath<&Config::socket>},
     {{"listen", "address:port", "none", "also serve over TCP; needs `tokens`, and TLS unless it is loopback"},
      Text<&Config::listen>},
-    {{"tokens", "path", "none", "who may call: a line each, as `caissond token` prints it"},
+    {{"tokens", "path", "none", "who may call and what each may do: names, tenants, rights, hashes of tokens"},
      AbsolutePath<&Config::tokens>},
     {{"tls_certificate", "path", "none", "PEM chain for `listen`"}, AbsolutePath<&Config::tls_certificate>},
     {{"tls_key", "path", "none", "PEM key of the certificate"}, AbsolutePath<&Config::tls_key>},

@@ -68,9 +68,14 @@ Result<store::Job> Engine::MakeJob(const Caller& caller, std::string_view body, 
     request.idempotency_key = idempotency_key;
   }
   CAISSON_TRY_VOID(RefusePaths(caller, request));
-  if (request.source.archive &&
-      !parts_.blobs->Get(request.source.archive->substr(request.source.archive->find(':') + 1)))
-    return Error::Invalid("source.archive: the service has no such archive; send it first (POST /v1/archives)");
+  std::vector<store::Blob> blobs;
+  if (request.source.archive) {
+    const std::string sha256 = request.source.archive->substr(request.source.archive->find(':') + 1);
+    int64_t bytes = 0;
+    if (!parts_.blobs->Get(sha256, &bytes))
+      return Error::Invalid("source.archive: the service has no such archive; send it first (POST /v1/archives)");
+    blobs.push_back({sha256, bytes});
+  }
   if (!request.callback_url.empty() && parts_.config.callback_secret.empty())
     return Error::Invalid("callback_url: this service makes no callbacks; its operator must set callback_secret");
   store::Job job;
@@ -84,6 +89,7 @@ Result<store::Job> Engine::MakeJob(const Caller& caller, std::string_view body, 
   job.idempotency_key = request.idempotency_key;
   job.labels.assign(request.labels.begin(), request.labels.end());
   job.callback_url = request.callback_url;
+  job.blobs = std::move(blobs);
   job.priority = request.priority;
   job.max_attempts = parts_.config.max_attempts;
   if (!request.deadline.empty()) {
@@ -209,10 +215,11 @@ Result<Log> Engine::Logs(const Caller& caller, const std::string& job_id, int64_
 Result<Artifact> Engine::OpenArtifact(const Caller& caller, const std::string& job_id, const std::string& path) {
   CAISSON_TRY(const std::string text, ResultOf(caller, job_id));
   const json result = json::parse(text);
+  const std::string inside = path.rfind('/', 0) == 0 ? path : "/" + path;
   for (const json& one : result["artifacts"]) {
-    if (one["path"] != path) continue;
+    if (one["path"] != inside) continue;
     Artifact artifact;
-    artifact.path = path;
+    artifact.path = inside;
     artifact.sha256 = one["sha256"];
     CAISSON_TRY(artifact.file, parts_.blobs->Get(artifact.sha256, &artifact.bytes));
     return artifact;
@@ -253,6 +260,7 @@ Readiness Engine::Ready() {
   const Status store = parts_.store->Ping();
   bool ready = check("store", bool(store), store ? "" : store.error().message);
   ready &= check("audit", parts_.trail->Usable(), "the audit log cannot be written; free space on its disk");
+  ready &= check("launcher", parts_.runtime_ready(), "no launcher answers; it is being started again");
   ready &= check("memory", workers_.MemoryFits(), "not enough free memory for another job");
   ready &= check("taking", taking_, "shutting down");
   readiness.ready = ready;

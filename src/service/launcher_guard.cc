@@ -21,7 +21,8 @@ namespace caisson::service {
 namespace {
 
 constexpr int kStartTimeoutMs = 10'000;
-constexpr int kPauseMs = 200;  // between two launchers, lest one that cannot start takes a CPU
+// After a launcher that did not live this long the next one waits as long, lest one that cannot start takes a CPU.
+constexpr int kPauseMs = 500;
 
 int OpenPidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
@@ -50,6 +51,7 @@ pid_t StartLauncher(const std::vector<char*>& argv) {
   ::signal(SIGPIPE, SIG_IGN);
   for (bool first = true;; first = false) {
     if (!first && ::write(restarts, "r", 1) != 1) break;
+    const int64_t started = MonotonicNanos();
     const pid_t launcher = StartLauncher(argv);
     const UniqueFd ended(launcher > 0 ? OpenPidfd(launcher) : -1);
     pollfd polls[] = {{alive, POLLIN, 0}, {ended.get(), POLLIN, 0}};
@@ -60,12 +62,13 @@ pid_t StartLauncher(const std::vector<char*>& argv) {
       ::waitpid(launcher, nullptr, 0);
     }
     if (polls[0].revents != 0) break;
-    if (::poll(polls, 1, kPauseMs) > 0) break;
+    const bool short_lived = MonotonicNanos() - started < int64_t{kPauseMs} * 1'000'000;
+    if (short_lived && ::poll(polls, 1, kPauseMs) > 0) break;
   }
   ::_exit(0);
 }
 
-bool Listens(const std::string& path) {
+bool ListensOn(const std::string& path) {
   const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -74,6 +77,8 @@ bool Listens(const std::string& path) {
 }
 
 }  // namespace
+
+bool LauncherGuard::Listens() const { return ListensOn(socket_); }
 
 Result<LauncherGuard> LauncherGuard::Start(const std::string& socket, const std::vector<std::string>& arguments) {
   if (socket.size() >= sizeof(sockaddr_un::sun_path))
@@ -87,6 +92,7 @@ Result<LauncherGuard> LauncherGuard::Start(const std::string& socket, const std:
   int alive[2], restarts[2];
   if (::pipe2(alive, O_CLOEXEC) != 0) return Error::System(errno, "make a pipe");
   LauncherGuard guard;
+  guard.socket_ = socket;
   guard.alive_ = UniqueFd(alive[1]);
   const UniqueFd alive_read(alive[0]);
   if (::pipe2(restarts, O_CLOEXEC | O_NONBLOCK) != 0) return Error::System(errno, "make a pipe");
@@ -104,7 +110,7 @@ Result<LauncherGuard> LauncherGuard::Start(const std::string& socket, const std:
   }
   guard.process_ = UniqueFd(OpenPidfd(child));
   const int64_t deadline = MonotonicNanos() + int64_t{kStartTimeoutMs} * 1'000'000;
-  while (!Listens(socket)) {
+  while (!guard.Listens()) {
     if (MonotonicNanos() > deadline) return Error::System(ETIMEDOUT, "wait for " + program + " to listen on " + socket);
     pollfd gone{guard.process_.get(), POLLIN, 0};
     if (::poll(&gone, 1, 5) > 0) return Error::System(ECHILD, "start " + program);

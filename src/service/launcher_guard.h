@@ -19,10 +19,14 @@ class LauncherGuard {
   // directory of the running program. Returns when the launcher listens on `socket`.
   static Result<LauncherGuard> Start(const std::string& socket, const std::vector<std::string>& arguments);
 
+  // Whether the launcher listens right now.
+  bool Listens() const;
+
   int died_fd() const { return process_.get(); }       // readable when the guard is gone
   int restarts_fd() const { return restarts_.get(); }  // a byte for each launcher after the first
 
  private:
+  std::string socket_;
   UniqueFd process_, restarts_, alive_;
 };
 

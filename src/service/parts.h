@@ -2,6 +2,7 @@
 // outlives the threads that use it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct Parts {
   std::unique_ptr<Blobs> blobs;
   std::unique_ptr<Trail> trail;
   std::unique_ptr<runtime::Runtime> runtime;
+  std::function<bool()> runtime_ready;    // whether a run could be started at all, as far as can be told
   std::optional<attest::PrivateKey> key;  // signs results
   std::shared_ptr<Changes> changes = std::make_shared<Changes>();
   Metrics metrics;

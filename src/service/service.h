@@ -91,6 +91,7 @@ class Service {
                                                    int64_t limit) = 0;
   // What the last attempt wrote, live while it runs here, from the result afterwards.
   virtual Result<Log> Logs(const Caller& caller, const std::string& job_id, int64_t from_offset) = 0;
+  // `path` is the one inside, with or without the slash in front.
   virtual Result<Artifact> OpenArtifact(const Caller& caller, const std::string& job_id, const std::string& path) = 0;
   virtual Result<store::Job> Cancel(const Caller& caller, const std::string& job_id, const std::string& reason) = 0;
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -24,7 +26,9 @@ constexpr milliseconds kPulse{20};
 
 int64_t AvailableMemory() {
   const Result<std::string> text = linux_sys::ReadSmallFile(AT_FDCWD, "/proc/meminfo");
-  return text ? linux_sys::FindNumber(*text, "MemAvailable:") * 1024 : 0;
+  constexpr std::string_view kField = "MemAvailable:";
+  const size_t field = text ? text->find(kField) : std::string::npos;
+  return field == std::string::npos ? 0 : std::strtoll(text->c_str() + field + kField.size(), nullptr, 10) * 1024;
 }
 
 Workers::Workers(Parts& parts, int64_t count, int64_t job_memory) : parts_(parts), job_memory_(job_memory) {
@@ -76,8 +80,9 @@ void Workers::Work() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
-    // SECURITY: a job that could not be recorded must not begin.
-    if (!parts_.trail->Usable() || !MemoryFits()) {
+    // SECURITY: a job that could not be recorded must not begin. And one that cannot run now should not use up an
+    // attempt.
+    if (!parts_.trail->Usable() || !MemoryFits() || !parts_.runtime_ready()) {
       std::this_thread::sleep_for(kPulse);
       continue;
     }
@@ -94,6 +99,7 @@ void Workers::Work() {
     }
     for (store::Job& job : *claimed) {
       found = true;
+      job.started_ms = options.now_ms;
       Result<std::shared_ptr<LiveJob>> live = LiveJob::Make(std::move(job), parts_.changes);
       if (!live) continue;  // no descriptors left; the lease will run out
       parts_.live.Add(*live);

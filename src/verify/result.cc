@@ -113,6 +113,7 @@ json ToJson(const runtime::IsolationReport& isolation) {
           {"no_new_privs", true},
           {"capabilities", json::array()},
           {"host_uid", isolation.host_uid},
+          {"start", isolation.start},
           {"degraded", isolation.degraded}};
 }
 

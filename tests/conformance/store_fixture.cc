@@ -9,7 +9,9 @@
 #include <sstream>
 #include <thread>
 
+#include "store/postgres/postgres.h"
 #include "store/sqlite/sqlite.h"
+#include "support/postgres_server.h"
 
 namespace caisson::store::testing {
 namespace {
@@ -31,10 +33,23 @@ class SqliteBackend final : public Backend {
   std::string directory_;
 };
 
+class PostgresBackend final : public Backend {
+ public:
+  explicit PostgresBackend(std::string conninfo) : conninfo_(std::move(conninfo)) {}
+  Result<std::unique_ptr<Store>> Open() override { return OpenPostgres(conninfo_); }
+  bool Shared() const override { return true; }
+
+ private:
+  std::string conninfo_;
+};
+
 }  // namespace
 
-std::unique_ptr<Backend> MakeBackend(const std::string& /*kind*/, std::string* /*reason*/) {
-  return std::make_unique<SqliteBackend>();
+std::unique_ptr<Backend> MakeBackend(const std::string& kind, std::string* reason) {
+  if (kind == "sqlite") return std::make_unique<SqliteBackend>();
+  caisson::testing::PostgresServer* server = caisson::testing::PostgresServer::Get(reason);
+  if (server == nullptr) return nullptr;
+  return std::make_unique<PostgresBackend>(server->NewDatabase());
 }
 
 Job MakeJob(const std::string& id, const std::string& tenant) {

@@ -25,7 +25,7 @@ class Backend {
 // `kind` is "sqlite" or "postgres". nullptr, with the reason, when this machine has no such server.
 std::unique_ptr<Backend> MakeBackend(const std::string& kind, std::string* reason);
 
-inline const auto kKinds = ::testing::Values("sqlite");
+inline const auto kKinds = ::testing::Values("sqlite", "postgres");
 
 inline constexpr int64_t kNow = 1'700'000'000'000;
 inline constexpr int64_t kLeaseMs = 30'000;

@@ -5,8 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstring>
-
+#include "escape/message.h"
 #include "escape/probe.h"
 
 namespace caisson::escape {
@@ -26,26 +25,9 @@ Observation ByPidfd() {
 Observation ByMessage() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return NotApplicable("no socket pair");
-  const int sent = OpenUts();
-  char byte = 0;
-  struct iovec data {
-    &byte, 1
-  };
-  alignas(struct cmsghdr) char rights[CMSG_SPACE(sizeof(int))] = {};
-  struct msghdr message {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = rights;
-  message.msg_controllen = sizeof(rights);
-  struct cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  ::memcpy(CMSG_DATA(header), &sent, sizeof(sent));
-  if (::sendmsg(ends[0], &message, 0) != 1 || ::recvmsg(ends[1], &message, 0) != 1)
-    return NotApplicable("no descriptor was sent");
-  int received = -1;
-  ::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(received));
+  if (SendDescriptors(ends[0], {OpenUts()}) != 0) return NotApplicable("no descriptor was sent");
+  const int received = ReceiveDescriptor(ends[1]);
+  if (received < 0) return NotApplicable("no descriptor came");
   return FromCall(Call(SYS_setns, received, CLONE_NEWUTS), "entered by a descriptor that was sent");
 }
 

@@ -121,7 +121,7 @@ Observation Garbage() {
 }
 
 Judgement JudgeGarbage(Host& host) {
-  const Outcome run = host.Run({.command = host.ProbeCommand("A20/garbage")});
+  const Outcome run = host.Run({.command = host.ProbeCommand("A20/garbage"), .flags = {"--timeout", "170s"}});
   if (!run.result || run.process.timed_out) return Broken("Caisson wrote no result");
   const auto saw = run.Saw("A20/garbage");
   if (!saw || std::atoi(saw->detail.c_str()) < 1500)

@@ -49,35 +49,33 @@ Observation OpenProgram() {
 }
 
 // A descriptor of a running program, opened anew for writing when it has ended. Inside it is the program of this suite,
-// which belongs to the user there; in the control it is a copy of sleep.
+// which belongs to the user there; in the control it is a copy of cat.
 constexpr char kOverwrite[] = R"(
 directory = os.environ.get('CAISSON_CONTROL_DIRECTORY')
 if directory:
-    program = directory + '/sleep'
-    pathlib.Path(program).write_bytes(pathlib.Path('/bin/sleep').read_bytes())
+    program = directory + '/cat'
+    pathlib.Path(program).write_bytes(pathlib.Path('/bin/cat').read_bytes())
     os.chmod(program, 0o755)
-    command = [program, '0.2']
+    command = [program]
 else:
     command = ['/workspace/caisson-selftest', '--probe', 'C04/wait']
-child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-for attempt in range(100):
-    if os.readlink(f'/proc/{child.pid}/exe') == command[0]: break
-    time.sleep(0.01)
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 held = os.open(f'/proc/{child.pid}/exe', os.O_PATH)
-while True:
+def write():
     try: os.open(f'/proc/self/fd/{held}', os.O_WRONLY)
-    except OSError as error:
-        if error.errno == errno.ETXTBSY:
-            child.poll()
-            continue
-        child.wait()
-        blocked(error)
-    child.wait()
-    escaped('opened a program for writing')
+    except OSError as error: return error
+while_it_runs = write()
+child.communicate()
+if while_it_runs is None: escaped('opened a running program for writing')
+error = write()
+if error: blocked(error)
+escaped('opened a program for writing')
 )";
 
 Observation Wait() {
-  ::usleep(200'000);
+  char byte;
+  while (::read(0, &byte, 1) > 0) {
+  }
   return Blocked(0);
 }
 

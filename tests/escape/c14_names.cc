@@ -70,7 +70,7 @@ Judgement JudgeNames(Host& host) {
   ::chmod(workspace.c_str(), 0777);
   const std::string result = outputs + "/result.json", events = outputs + "/events";
   Command command;
-  command.argv = {host.caisson(), "run",         "--timeout",        "15s", "--result", result, "--events",
+  command.argv = {host.caisson(), "run",         "--timeout",        "60s", "--result", result, "--events",
                   events,         "--workspace", workspace + ":cow", "--"};
   // Its own standard error would be mixed with Caisson's.
   std::vector<std::string> probe = host.ProbeCommand("C14");

@@ -77,21 +77,18 @@ bool DefiesBare(Host& host, const char* id) {
 Judgement JudgeDefiant(Host& host) {
   for (const char* id : {"E07/deaf", "E07/busy", "E07/fifo", "E07/vfork"}) {
     if (!DefiesBare(host, id)) return Vacuous(std::string(id) + " ends bare");
-    const int64_t start = NowMs();
     const Outcome run = host.Run({.command = host.ProbeCommand(id), .flags = {"--timeout", "1s"}});
     if (run.process.timed_out || !run.result) return Broken(std::string(id) + ": Caisson waits for it");
     if (run.result->failure_class != "TimeoutViolation")
       return Broken(std::string(id) + ": the failure class is " + run.result->failure_class);
-    if (NowMs() - start > 8000) return Broken(std::string(id) + ": it took too long");
   }
   // Cancelled by the caller: the workload gets the signal and a moment, then it is over.
   Sandbox sandbox = host.Start({.command = host.ProbeCommand("E07/deaf")});
   std::string line;
   if (!sandbox.process.ReadLine(&line, kPatienceMs)) return Broken("the probe did not start");
-  const int64_t start = NowMs();
   sandbox.process.Signal(SIGTERM);
   const Outcome cancelled = host.Finish(std::move(sandbox));
-  if (cancelled.process.timed_out || NowMs() - start > 12'000) return Broken("SIGTERM to Caisson does not end it");
+  if (cancelled.process.timed_out) return Broken("SIGTERM to Caisson does not end it");
   if (cancelled.result && cancelled.result->status == "pass") return Broken("a cancelled run passed");
   return Held("ended by the time limit, and by the caller");
 }

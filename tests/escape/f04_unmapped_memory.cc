@@ -11,11 +11,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "escape/host.h"
+#include "escape/message.h"
 #include "escape/probe.h"
 
 namespace caisson::escape {
@@ -51,22 +51,7 @@ Observation InFlight() {
   for (int i = 0; i < kPieces; ++i) {
     const int fd = WriteMemoryFile();
     if (fd < 0) return Blocked(errno);
-    alignas(struct cmsghdr) char rights[CMSG_SPACE(sizeof(int))] = {};
-    char byte = 'x';
-    struct iovec data {
-      &byte, 1
-    };
-    struct msghdr message {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = rights;
-    message.msg_controllen = sizeof(rights);
-    struct cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-    if (::sendmsg(ends[0], &message, MSG_DONTWAIT) != 1) return Blocked(errno);
+    if (const long result = SendDescriptors(ends[0], {fd}); result != 0) return Blocked(static_cast<int>(-result));
     ::close(fd);
   }
   ::usleep(kHeld);
@@ -109,8 +94,7 @@ Judgement JudgeCounted(Host& host) {
         host.Run({.command = host.ProbeCommand(attempt), .flags = {"--memory", "64M", "--scratch", "32M"}});
     if (!run.result) return Broken(std::string(attempt) + ": no result");
     if (const auto saw = run.Saw(attempt)) {
-      const std::string degraded = nlohmann::json::parse(run.result->text)["isolation"]["degraded"].dump();
-      if (degraded.find("cgroup") == std::string::npos) return Broken(std::string(attempt) + ": " + saw->detail);
+      if (!run.result->Lacks("cgroup")) return Broken(std::string(attempt) + ": " + saw->detail);
       return Vacuous(std::string(attempt) + ": unmapped memory is not limited without a cgroup, as the result says");
     }
     if (run.result->Find("MemoryLimitViolation", "limit.mem") == nullptr)

@@ -17,7 +17,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kLimit = int64_t{1} << 20;
-constexpr size_t kWritten = size_t{3} << 20;
+// Single bytes are a call each, so fewer of them; both are three times their limit.
+constexpr size_t kWritten = size_t{3} << 20, kBytesWritten = size_t{192} << 10;
 
 bool WriteAll(int fd, const std::string& bytes) {
   for (size_t written = 0; written < bytes.size();) {
@@ -29,20 +30,22 @@ bool WriteAll(int fd, const std::string& bytes) {
 }
 
 Observation Flood(const std::vector<int>& streams, const std::string& piece) {
-  for (size_t written = 0; written < kWritten; written += piece.size() * streams.size()) {
+  const size_t all = piece.size() == 1 ? kBytesWritten : kWritten;
+  for (size_t written = 0; written < all; written += piece.size() * streams.size()) {
     for (const int stream : streams) {
       if (!WriteAll(stream, piece)) return Blocked(errno);
     }
   }
   WriteAll(STDOUT_FILENO, "\n");  // the probe's own line comes next
-  return Escaped("wrote 3 MiB");
+  return Escaped("wrote " + std::to_string(all) + " bytes");
 }
 
 Attempt FloodWith(const char* name, std::vector<int> streams, std::string piece) {
+  const char* limit = piece.size() == 1 ? "64K" : "1M";
   return {.name = name,
           .probe = [streams = std::move(streams), piece = std::move(piece)] { return Flood(streams, piece); },
           .expect = {.death = Death::kRequired, .reports = {{"OutputLimitViolation", "limit.output"}}},
-          .flags = {"--output-limit", "1M"}};
+          .flags = {"--output-limit", limit}};
 }
 
 // An endless writer against a Caisson that may have little memory of its own: if it kept what it reads, it would end

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -64,6 +65,25 @@ Observation Endless() {
   return Escaped("three seconds");
 }
 
+// Until somebody ends it, on every processor.
+Observation BurnWithoutEnd() {
+  for (size_t i = 1; i < kThreads; ++i) {
+    if (::fork() == 0) break;
+  }
+  std::puts("READY");
+  std::fflush(stdout);
+  for (volatile unsigned turn = 0;;) turn = turn + 1;
+}
+
+Observation Work() {
+  volatile unsigned sum = 0;
+  for (unsigned i = 0; i < 20'000'000; ++i) sum = sum + i;
+  return Blocked(0, "worked");
+}
+
+// Milliseconds in what Burn says.
+int64_t UsedIn(const Observation& observation) { return std::atoll(observation.detail.c_str()); }
+
 Judgement JudgeQuota(Host& host) {
   std::string held;
   for (const char* attempt : {"F09/threads", "F09/idle", "F09/bursts"}) {
@@ -71,15 +91,44 @@ Judgement JudgeQuota(Host& host) {
     const Outcome run = host.Run({.command = host.ProbeCommand(attempt), .flags = {"--cpus", kCpus}});
     const auto saw = run.Saw(attempt);
     if (!run.result || !saw) return Broken(std::string(attempt) + ": it said nothing: " + run.process.err);
-    const nlohmann::json document = nlohmann::json::parse(run.result->text);
-    if (saw->seen != Seen::kBlocked) {
-      if (document["isolation"]["degraded"].dump().find("cgroup") == std::string::npos)
-        return Broken(std::string(attempt) + ": " + saw->detail);
+    // A machine that is itself held back by another charges time that nobody used. Then its own word counts.
+    if (saw->seen != Seen::kBlocked && run.result->throttled_ms < kWallMs / 2) {
+      if (!run.result->Lacks("cgroup")) return Broken(std::string(attempt) + ": " + saw->detail);
       return Vacuous(std::string(attempt) + ": CPU time is not limited without a cgroup, as the result says");
     }
+    // Counted from outside, so what a sampler inside or outside would miss is in it.
+    if (run.result->cpu_ms < UsedIn(*saw))
+      return Broken(std::string(attempt) + ": the result shows only " + std::to_string(run.result->cpu_ms) + " of " +
+                    saw->detail);
     held += std::string(held.empty() ? "" : ", ") + (attempt + 4);
   }
   return held.empty() ? Vacuous("this machine is too busy to tell") : Held("throttled: " + held);
+}
+
+// Two at once: whoever burns without end gets his tenth by the kernel's account, and the other one does its work.
+Judgement JudgeNeighbour(Host& host) {
+  constexpr char kTimeout[] = "4s";
+  Sandbox burner =
+      host.Start({.command = host.ProbeCommand("F09/burner"), .flags = {"--cpus", kCpus, "--timeout", kTimeout}});
+  std::string line;
+  if (!burner.process.ReadLine(&line, kPatienceMs))
+    return Broken("nothing burns: " + host.Finish(std::move(burner)).process.err);
+  const Outcome worker = host.Run({.command = host.ProbeCommand("F09/work")});
+  const Outcome burnt = host.Finish(std::move(burner));
+  if (!worker.Saw("F09/work")) return Broken("the neighbour did not get its work done: " + worker.process.err);
+  if (!burnt.result || burnt.result->Find("TimeoutViolation", "command_timeout_ms") == nullptr)
+    return Broken("burning without end did not end as a timeout");
+  const int64_t share = nlohmann::json::parse(burnt.result->text).value("duration_ms", int64_t{0}) / 4;
+  return burnt.result->cpu_ms <= share || burnt.result->throttled_ms >= 2 * share
+             ? Held("the neighbour worked")
+             : Broken("with a neighbour it used " + std::to_string(burnt.result->cpu_ms) + " ms of processor time");
+}
+
+Judgement JudgeProcessor(Host& host) {
+  const Judgement quota = JudgeQuota(host);
+  if (quota.verdict != Verdict::kPass) return quota;
+  const Judgement neighbour = JudgeNeighbour(host);
+  return neighbour.verdict == Verdict::kPass ? Held(quota.detail + "; " + neighbour.detail) : neighbour;
 }
 
 const Registration kRow(Row{
@@ -90,11 +139,13 @@ const Registration kRow(Row{
     .attempts = {{.name = "threads", .probe = [] { return Burn(false); }, .judge_only = true},
                  {.name = "idle", .probe = Idle, .judge_only = true},
                  {.name = "bursts", .probe = [] { return Burn(true); }, .judge_only = true},
+                 {.name = "burner", .probe = BurnWithoutEnd, .judge_only = true},
+                 {.name = "work", .probe = Work, .judge_only = true},
                  {.name = "endless",
                   .probe = Endless,
                   .expect = {.death = Death::kRequired, .reports = {{"TimeoutViolation", "command_timeout_ms"}}},
                   .flags = {"--timeout", "1s"}}},
-    .judge = JudgeQuota,
+    .judge = JudgeProcessor,
 });
 
 }  // namespace

@@ -111,7 +111,9 @@ Judgement JudgeCleaning(Host& host) {
     const Outcome run = host.Run({.command = {"python3", "-I", "-c", kLeave, victim},
                                   .flags = {"--workspace", workspace + access},
                                   .with_probe = false});
-    if (!run.result || run.result->status != "pass") return Broken(std::string(access) + ": " + run.process.err);
+    if (!run.result || run.result->status != "pass")
+      return Broken(std::string(access) + ": " + (run.result ? run.result->failure_class : "no result") +
+                    run.process.err);
     if (Snapshot(victim + "/file") != file || Snapshot(victim) != directory || ReadText(victim + "/file") != "theirs")
       return Broken(std::string(access) + ": what a link leads to was changed");
     if (access == std::string(":cow") && !fs::is_empty(workspace)) return Broken("cow wrote to the host");

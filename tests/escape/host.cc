@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -50,6 +51,11 @@ std::string Text(const json& document, const char* key) {
 
 }  // namespace
 
+bool ResultDocument::Lacks(const std::string& word) const {
+  return std::any_of(degraded.begin(), degraded.end(),
+                     [&](const std::string& wall) { return wall.find(word) != std::string::npos; });
+}
+
 const ReportedViolation* ResultDocument::Find(const std::string& violation_class, const std::string& reason) const {
   for (const ReportedViolation& violation : violations) {
     if (violation.violation_class == violation_class && violation.reason == reason) return &violation;
@@ -77,6 +83,11 @@ std::optional<ResultDocument> ParseResult(const std::string& text) {
   if (const auto isolation = document.find("isolation"); isolation != document.end()) {
     result.host_uid = isolation->value("host_uid", -1L);
     if (isolation->contains("cgroup")) result.cgroup_driver = Text((*isolation)["cgroup"], "driver");
+    result.degraded = isolation->value("degraded", std::vector<std::string>());
+  }
+  if (const auto usage = document.find("usage"); usage != document.end() && usage->is_object()) {
+    result.cpu_ms = usage->value("cpu_ms", int64_t{0});
+    result.throttled_ms = usage->value("throttled_ms", int64_t{0});
   }
   for (const json& entry : document.value("violations", json::array())) {
     ReportedViolation violation{Text(entry, "class"), Text(entry, "reason"), Text(entry, "confidence"), {}};
@@ -161,7 +172,7 @@ std::vector<std::string> Host::ControlCommand(const std::string& attempt_id) con
 Sandbox Host::Start(const SandboxRequest& request) {
   const std::string result_file = MakeDirectory() + "/result.json";
   Command command;
-  command.argv = {caisson_, "run", "--quiet", "--result", result_file, "--timeout", "15s", "--memory", "256M"};
+  command.argv = {caisson_, "run", "--quiet", "--result", result_file, "--timeout", "60s", "--memory", "256M"};
   if (request.with_probe) command.argv.insert(command.argv.end(), {"--workspace", probe_directory_});
   std::vector<std::pair<std::string, std::string>> env = request.env;
   if (canaries_ != nullptr) {

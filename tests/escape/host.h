@@ -24,7 +24,8 @@ namespace caisson::escape {
 
 class Canaries;
 
-constexpr int kPatienceMs = 20'000;  // longer than anything here takes on a busy machine
+// Longer than anything here takes on a busy machine, or on an emulated one. Nothing waits for it but what has failed.
+constexpr int kPatienceMs = 180'000;
 constexpr uid_t kOrdinaryId = 65534;
 
 // What a sandbox is asked for, in the words of `caisson run`.
@@ -52,8 +53,13 @@ struct ResultDocument {
   std::vector<ReportedViolation> violations;
   std::string cgroup_driver;
   long host_uid = -1;
+  std::vector<std::string> degraded;  // walls that the profile accepts losing and that this machine lacks
+  int64_t cpu_ms = 0;                 // as counted from outside
+  int64_t throttled_ms = 0;           // for which the kernel held it back
   std::string text;
 
+  // True when a wall of which the result says that it is missing has this word in its description.
+  bool Lacks(const std::string& word) const;
   const ReportedViolation* Find(const std::string& violation_class, const std::string& reason) const;
 };
 std::optional<ResultDocument> ParseResult(const std::string& text);

@@ -42,7 +42,7 @@ const std::pair<const char*, const char*> kLibraries[] = {
 // The default checks, as `caisson verify DIRECTORY` runs them.
 Outcome Test(Host& host, const std::string& library, const std::string& tests) {
   return host.Verify(json{{"source", {{"files", {{"lib.py", library}, {"test_lib.py", tests}, {"main.py", "pass\n"}}}}},
-                          {"limits", {{"command_timeout_ms", 15'000}}}}
+                          {"limits", {{"command_timeout_ms", 45'000}}}}
                          .dump());
 }
 

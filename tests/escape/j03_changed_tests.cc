@@ -1,4 +1,5 @@
-// Changes the tests instead of passing them: the files themselves, or what their interpreter loads on its way to them.
+// Changes the tests instead of passing them: the files themselves, what their interpreter loads on its way to them, the
+// programs that run them, or the environment that all of these listen to.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -52,6 +53,67 @@ os.environ['PYTHONPATH'] = os.environ['LD_PRELOAD'] = os.environ['BASH_ENV'] = '
 os.environ['PYTEST_ADDOPTS'] = '--collect-only'
 )";
 
+// What a caller's environment would say to interpreters, loaders, shells, compilers and git.
+constexpr const char* kVariables[] = {"PYTHONPATH",
+                                      "PYTHONHOME",
+                                      "PYTHONSTARTUP",
+                                      "PYTEST_ADDOPTS",
+                                      "LD_PRELOAD",
+                                      "LD_LIBRARY_PATH",
+                                      "LD_AUDIT",
+                                      "BASH_ENV",
+                                      "ENV",
+                                      "NODE_OPTIONS",
+                                      "PERL5OPT",
+                                      "PERL5LIB",
+                                      "RUBYOPT",
+                                      "CC",
+                                      "GCC_EXEC_PREFIX",
+                                      "COMPILER_PATH",
+                                      "CPATH",
+                                      "LIBRARY_PATH",
+                                      "GIT_CONFIG",
+                                      "GIT_DIR",
+                                      "GIT_EXEC_PATH",
+                                      "GIT_CONFIG_GLOBAL",
+                                      "GIT_SSH_COMMAND"};
+
+// Which programs a later check would run after an earlier one has put its own everywhere it could.
+const char kFind[] = R"(
+for name in python3 pytest sh bash gcc cc make git; do command -v "$name"; done
+exit 0
+)";
+
+std::string FaultInEnvironment(Host& host) {
+  Command command;
+  for (const char* variable : kVariables) command.env.emplace_back(variable, "/nowhere/selftest");
+  // The loader complains of what it cannot load, and goes on.
+  command.argv = {"env"};
+  if (Process::Start(command).Finish(kPatienceMs).out.find("PERL5LIB=/nowhere/selftest") == std::string::npos)
+    return "vacuous";
+  command.argv = {host.caisson(), "run", "--quiet", "--", "env"};
+  const Finished inside = Process::Start(command).Finish(kPatienceMs);
+  if (inside.out.find("HOME=") == std::string::npos) return "the environment cannot be read: " + inside.err;
+  return inside.out.find("/nowhere/selftest") == std::string::npos ? "" : "the caller's environment went in";
+}
+
+std::string FaultInPrograms(Host& host) {
+  const auto check = [](const char* name, const json& argv) {
+    return json{{"name", name}, {"tier", "run"}, {"argv", argv}};
+  };
+  const json request = {
+      {"source", {{"files", {{"file", "x"}}}}},
+      {"checks", {check("plant", {"python3", "-I", "-c", kPlant}), check("find", {"sh", "-c", kFind})}}};
+  const Outcome run = host.Verify(request.dump());
+  if (!run.result || run.result->status != "pass") return "programs cannot be looked for: " + run.process.err;
+  if (run.result->stdout_text.find("/python3") == std::string::npos) return "vacuous";
+  for (const char* planted : {"/scratch/", "/tmp/", "/dev/shm/"}) {
+    if (run.result->stdout_text.find(planted) != std::string::npos)
+      return "a planted program would be run: " + run.result->stdout_text;
+  }
+  return "";
+}
+
 Outcome Test(Host& host, const std::string& entry) {
   const std::string tests = "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.fail()\n";
   return host.Verify(json{{"source", {{"files", {{"main.py", entry}, {"test_it.py", tests}}}}}}.dump());
@@ -76,9 +138,17 @@ Judgement JudgeTests(Host& host) {
   if (written.result->Find("FilesystemWriteViolation", "fs.write") == nullptr ||
       written.result->failure_class != "FilesystemWriteViolation")
     return Broken("the attempt to change them is not reported: " + written.result->failure_class);
-  // What was verified is what was hashed, whatever happens meanwhile: the digest is that of the untouched source.
-  if (json::parse(written.result->text)["source_digest"].get<std::string>().size() != 64)
-    return Broken("the source is not named by its digest");
+  // What was verified is what was hashed, whatever happened meanwhile: nothing but the entry file tells the two apart.
+  const auto digest = [](const Outcome& run) { return json::parse(run.result->text).value("source_digest", ""); };
+  if (digest(written).size() != 64 || digest(written) != digest(Test(host, kWriteTests)) ||
+      digest(written) == digest(control)) {
+    return Broken("the digest is not that of the source");
+  }
+  for (auto* fault_in : {FaultInEnvironment, FaultInPrograms}) {
+    const std::string fault = fault_in(host);
+    if (fault == "vacuous") return Vacuous("nothing could be planted here");
+    if (!fault.empty()) return Broken(fault);
+  }
   return Held("the tests that ran are the ones that were given");
 }
 

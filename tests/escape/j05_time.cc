@@ -1,4 +1,5 @@
-// Lies about time and identity: a clock of its own, work after the end, and sources that differ but look alike.
+// Lies about time and identity: a clock of its own, work after the end, sources and limits that differ but look alike,
+// and another result at every turn.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,20 +81,58 @@ std::string FaultInDigests(Host& host) {
   return DigestOf(host, sources[0]) == DigestOf(host, sources[0]) ? "" : "a source's digest changes by itself";
 }
 
+// Whatever bounds a run is part of what its result is named by.
+std::string FaultInPolicyDigest(Host& host) {
+  std::set<std::string> digests;
+  const auto digest_with = [&](const json& limits) {
+    const json request = {{"source", {{"files", {{"a", "b"}}}}},
+                          {"checks", {{{"name", "c"}, {"tier", "run"}, {"argv", {"true"}}}}},
+                          {"limits", limits}};
+    const Outcome run = host.Verify(request.dump());
+    return run.result ? json::parse(run.result->text).value("policy_digest", "") : "";
+  };
+  const std::vector<json> limits = {{{"command_timeout_ms", 9'000}}, {{"memory_bytes", 99 << 20}}, {{"processes", 99}},
+                                    {{"output_bytes", 99'000}},      {{"scratch_bytes", 9 << 20}}, {{"cpu", 0.9}}};
+  for (const json& one : limits) {
+    const std::string digest = digest_with(one);
+    if (digest.size() != 64) return "no policy digest with " + one.dump();
+    if (!digests.insert(digest).second) return "another limit, the same policy digest: " + one.dump();
+  }
+  return digest_with(limits[0]) == digest_with(limits[0]) ? "" : "a policy's digest changes by itself";
+}
+
+// A program that passes or fails as it likes: each run's own result is reported, and no earlier one instead.
+std::string FaultInRepetition(Host& host) {
+  const json request = {
+      {"source", {{"files", {{"main.py", "import os, sys\nsys.exit(os.urandom(1)[0] % 2)\n"}}}}},
+      {"checks", {{{"name", "c"}, {"tier", "run"}, {"argv", {"python3", "-I", "/workspace/main.py"}}}}}};
+  std::set<std::string> results, digests;
+  constexpr int kTurns = 64;  // once in 10^19, all of them agree
+  for (int turn = 0; turn < kTurns && results.size() < 2; ++turn) {
+    const Outcome run = host.Verify(request.dump());
+    if (!run.result) return "no result: " + run.process.err;
+    if ((run.result->status == "pass") != (run.result->exit_code == 0)) return "the result contradicts its exit code";
+    results.insert(run.result->status);
+    digests.insert(json::parse(run.result->text).value("source_digest", ""));
+  }
+  if (results.size() < 2) return "a program that ends by chance always ends in the same way";
+  return digests.size() == 1 ? "" : "one source, two digests";
+}
+
 Judgement JudgeTime(Host& host) {
-  for (auto* fault_in : {FaultInClock, FaultInDigests}) {
+  for (auto* fault_in : {FaultInClock, FaultInDigests, FaultInPolicyDigest, FaultInRepetition}) {
     const std::string fault = fault_in(host);
     if (fault == "vacuous") return Vacuous("the program's own clock cannot be stopped here");
     if (!fault.empty()) return Broken(fault);
   }
-  return Held("the supervisor's clock decides; every source has its own digest");
+  return Held("the supervisor's clock decides; source and limits have their digests; nothing is remembered");
 }
 
 const Registration kRow(Row{
     .id = "J05",
-    .title = "a clock of its own; sources that look alike",
+    .title = "a clock of its own; sources and limits that look alike; results by chance",
     .severity = Severity::kIntegrity,
-    .walls = {"supervisor's monotonic clock", "source digest"},
+    .walls = {"supervisor's monotonic clock", "source digest", "policy digest"},
     .judge = JudgeTime,
 });
 

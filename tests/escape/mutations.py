@@ -41,5 +41,6 @@ MUTATIONS = [
     Mutation("scratch_caps", "scratch a thousand times as large", ["F02", "F03"], unique=True),
     Mutation("memory_limit", "no memory limit", ["F01", "F04"]),
     Mutation("process_limit", "no process limit", ["E04"]),
+    Mutation("kill_before_collecting", "artifacts read while processes still live", ["H05"], unique=True),
     Mutation("collector_links", "artifacts opened with openat, links followed", ["H02"], unique=True),
 ]

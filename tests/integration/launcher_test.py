@@ -304,6 +304,127 @@ class Bounded:
         self.assert_still_serves()
 
 
+class Members:
+    """What tests of the parked supervisors need."""
+
+    def parked(self):
+        """Process numbers of supervisors that wait for a run."""
+        return [pid for pid in self.launcher.supervisors() if self.name_of(pid) == "caisson-parked"]
+
+    @staticmethod
+    def name_of(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            return ""
+
+    def start_of_run(self):
+        result = self.run_source("print(1)")
+        self.assert_passes(result)
+        return result["isolation"]["start"]
+
+    def use_member(self):
+        """Waits until there is one, and uses it; its process number."""
+
+        def use():
+            members = set(self.parked())
+            if not members or self.start_of_run() != "parked":
+                return False
+            self.used = members - set(self.parked())
+            return len(self.used) == 1 or self.used
+
+        wait_until(use, 30, "a run in a parked sandbox")
+        return self.used.pop()
+
+
+@three_ways
+class Parked(Members):
+    FLAGS = ("--park", 4)
+
+    def test_members_are_used_once_and_replaced(self):
+        used = [self.use_member() for _ in range(4)]
+        self.assertEqual(len(set(used)), 4, "a member was used twice")
+        wait_until(lambda: not set(used) & set(self.launcher.supervisors()), 10, "used members are gone")
+        wait_until(lambda: len(self.parked()) > 0, 10, "there is another")
+
+    def test_the_walls_are_the_same(self):
+        script = (
+            "import os\nfor n in sorted(os.listdir('/proc/self/ns')): print(n)\n"
+            "print(open('/proc/net/unix').read().count('\\n'), open('/proc/net/dev').read().count(':'),"
+            " open('/proc/self/status').read().count('0000000000000000'))\n"
+            "import socket\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
+            "socket.create_connection(s.getsockname()); print('loopback works')\n"
+            "try: socket.socket().bind(('127.0.0.1', 80))\nexcept OSError as e: print(e.errno)"
+        )
+        host = os.readlink("/proc/self/ns/net")
+
+        def compare():
+            parked = self.run_source(script + "\nprint(os.readlink('/proc/self/ns/net'))")
+            if parked["isolation"]["start"] != "parked":
+                return False
+            self.through_launcher = False
+            cold = self.run_source(script + "\nprint(os.readlink('/proc/self/ns/net'))")
+            self.through_launcher = True
+            parked_lines, cold_lines = parked["stdout"].splitlines(), cold["stdout"].splitlines()
+            self.assertEqual(parked_lines[:-1], cold_lines[:-1])
+            self.assertNotIn(host, (parked_lines[-1], cold_lines[-1]))
+            self.assertNotEqual(parked_lines[-1], cold_lines[-1])
+            self.assertEqual(parked["isolation"]["namespaces"], cold["isolation"]["namespaces"])
+            return True
+
+        wait_until(compare, 30, "a run in a parked sandbox")
+
+    def test_network_is_still_watched(self):
+        def attempt():
+            result = self.run_source("import socket\ntry: socket.getaddrinfo('example.org', 1)\nexcept OSError: pass")
+            self.assert_fails_as(result, "NetworkAccessViolation")
+            return result["isolation"]["start"] == "parked"
+
+        wait_until(attempt, 30, "a run in a parked sandbox")
+
+    def test_a_member_that_dies_is_replaced(self):
+        wait_until(lambda: len(self.parked()) == 1, 10, "a member")
+        (member,) = self.parked()
+        self.use_member()
+        wait_until(lambda: len(self.parked()) > 0, 10, "a member")
+        victim = self.parked()[0]
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: f"parked supervisor {victim} ended" in self.launcher.log.read_text(), 10, "it is noticed")
+        self.assertNotIn(self.use_member(), (victim, member))
+        self.launcher.end()
+        self.assert_nothing_left()
+
+    def test_the_pool_follows_demand(self):
+        wait_until(lambda: len(self.parked()) == 1, 10, "one member when nobody asks")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            done = list(pool.map(lambda _: self.caisson("run", "--", "true").returncode, range(24)))
+        self.assertEqual(done, [0] * 24)
+        wait_until(lambda: len(self.parked()) > 1 or self.parked(), 30, "more members")
+        self.assertLessEqual(len(self.parked()), 4)
+
+    def test_nothing_is_left_of_an_ended_launcher(self):
+        self.use_member()
+        wait_until(lambda: len(self.parked()) > 0, 10, "a member")
+        self.assertEqual(self.launcher.end(), 0)
+        self.assert_nothing_left()
+
+    def test_nothing_is_left_of_a_killed_launcher(self):
+        self.use_member()
+        wait_until(lambda: len(self.parked()) > 0, 10, "a member")
+        self.launcher.kill()
+        self.assert_nothing_left()
+
+
+@three_ways
+class WithoutMemory(Members):
+    FLAGS = ("--park", 4, "--park-reserve", 1 << 60)
+
+    def test_no_member_while_memory_is_short(self):
+        for _ in range(3):
+            self.assertEqual(self.start_of_run(), "cold")
+            self.assertEqual(self.parked(), [])
+
+
 @three_ways
 class Hostile:
     """A client that keeps no rules loses its run and nothing else happens."""

@@ -1,6 +1,7 @@
 """Runs another suite with every sandbox made by a launcher: through_launcher.py SUITE.py [unittest arguments].
 
-The launcher is root's when the tests are, and serves the ordinary user too, as it would serve the service.
+The launcher is root's when the tests are, and serves the ordinary user too, as it would serve the service. With
+CAISSON_PARK=N it keeps up to N supervisors parked.
 """
 
 import os
@@ -14,7 +15,8 @@ from launcher import Launcher
 
 
 def main():
-    launcher = Launcher(not STARTED_BY_ROOT, *(["--allow-uid", ORDINARY_ID] if STARTED_BY_ROOT else []))
+    flags = ["--park", os.environ.get("CAISSON_PARK", "0")]
+    launcher = Launcher(not STARTED_BY_ROOT, *flags, *(["--allow-uid", ORDINARY_ID] if STARTED_BY_ROOT else []))
     try:
         suite = pathlib.Path(__file__).with_name(sys.argv[1])
         environment = os.environ | {"CAISSON_LAUNCHER": str(launcher.socket)}

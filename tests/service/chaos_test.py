@@ -108,7 +108,7 @@ class Round:
         self.service.audit_verify()
 
     def run(self):
-        leftovers = caisson.Leftovers(self.service.programs / "caisson-launcher", marker=str(self.service.state))
+        leftovers = caisson.Leftovers(None, marker=str(self.service.state))
         with self.service as service:
             clients = [threading.Thread(target=self.submit, args=(client,)) for client in range(CLIENTS)]
             for client in clients:

@@ -27,10 +27,14 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from caisson import skip  # noqa: E402
+
 CHECKOUT = HERE.parent.parent
 CACHE = CHECKOUT / "build" / "vm"
 PROGRAM = "build/release/src/caisson"
 SUITE = "bookworm"
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 HOST_PACKAGES = {  # a program of each, and the package that has it
     "qemu-system-x86_64": "qemu-system-x86",
@@ -39,7 +43,8 @@ HOST_PACKAGES = {  # a program of each, and the package that has it
     "depmod": "kmod",
     "cpio": "cpio",
 }
-GUEST_PACKAGES = ("bash", "coreutils", "util-linux", "mount", "procps", "kmod", "iproute2", "python3", "python3-jsonschema")
+GUEST_PACKAGES = ("bash", "coreutils", "util-linux", "mount", "procps", "kmod", "iproute2", "python3", "python3-jsonschema",
+                  "python3-pytest", "apparmor")
 KERNEL_PACKAGE = "linux-image-cloud-amd64"  # depends on the newest; its kernel reaches init in seconds under emulation
 BOOT_MODULES = ("virtio_pci", "virtio_blk", "virtio_console")
 PAYLOAD = ("tests", "schemas", "examples")
@@ -107,15 +112,28 @@ def install_tools():
     call(*wanted.split(), env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
 
 
-def download(package, directory):
+def download(package, directory, *options):
     """Unpacks a package without installing it: this host must not get another kernel in its /boot."""
     with tempfile.TemporaryDirectory() as temporary:
-        call("apt-get", "-o", "APT::Sandbox::User=root", "download", package, cwd=temporary)
+        call("apt-get", *options, "-o", "APT::Sandbox::User=root", "download", package, cwd=temporary)
         call("dpkg", "-x", *(str(path) for path in pathlib.Path(temporary).glob("*.deb")), str(directory))
 
 
-def newest_kernel():
-    for line in call("apt-cache", "depends", KERNEL_PACKAGE).splitlines():
+def backports_options(directory):
+    """Makes apt see the backports, from the mirror that this host uses, without a change to what the host has set up."""
+    mirrors = call("apt-get", "indextargets", "--format", "$(REPO_URI)", f"Codename: {SUITE}", "Created-By: Packages").split()
+    if not mirrors:
+        raise Unavailable(f"apt has no source of {SUITE}")
+    (directory / "lists" / "partial").mkdir(parents=True)
+    source = directory / "backports.list"
+    source.write_text(f"deb [signed-by={KEYRING}] {mirrors[0]} {SUITE}-backports main\n", encoding="ascii")
+    settings = {"Dir::Etc::SourceList": source, "Dir::Etc::SourceParts": "-", "Dir::State::Lists": directory / "lists",
+                "Dir::Cache": directory / "cache", "APT::Sandbox::User": "root"}
+    return [option for name, value in settings.items() for option in ("-o", f"{name}={value}")]
+
+
+def newest_kernel(*options):
+    for line in call("apt-cache", *options, "depends", KERNEL_PACKAGE).splitlines():
         if "Depends: linux-image-" in line:
             return line.split("linux-image-")[1].strip()
     raise Unavailable(f"apt knows no {KERNEL_PACKAGE}; as root: apt-get update")
@@ -144,11 +162,12 @@ def build(directory, version):
         raise Unavailable("there is no image in build/vm yet; building it needs root, for example: sudo tests/vm/run true")
     work = pathlib.Path(tempfile.mkdtemp(dir=CACHE, prefix="work-"))
     try:
-        call("apt-get", "update", "-qq")
-        version = version or newest_kernel()
+        options = backports_options(work / "apt") if version == "backports" else []
+        call("apt-get", *options, "update", "-qq")
+        version = newest_kernel(*options) if version in (None, "backports") else version
         say(f"building the image with kernel {version}; this is done once")
         kernel_tree, root = work / "kernel", work / "root"
-        download(f"linux-image-{version}", kernel_tree)
+        download(f"linux-image-{version}", kernel_tree, *options)
         call("depmod", "-b", str(kernel_tree), version)
         build_initramfs(kernel_tree, version, work, work / "initramfs.cpio")
         call("mmdebstrap", "--mode=root", "--variant=essential", "--include=" + ",".join(GUEST_PACKAGES), SUITE, str(root))
@@ -156,8 +175,8 @@ def build(directory, version):
         shutil.copytree(kernel_tree / "lib" / "modules", root / "usr" / "lib" / "modules")
         call("mke2fs", "-q", "-t", "ext4", "-d", str(root), "-E", "lazy_itable_init=1", str(work / "root.ext4"), "1500M")
         shutil.copy2(kernel_tree / "boot" / f"vmlinuz-{version}", work / "vmlinuz")
-        for part in (kernel_tree, root, work / "initramfs", work / "busybox"):
-            shutil.rmtree(part)
+        for part in (kernel_tree, root, work / "initramfs", work / "busybox", work / "apt"):
+            shutil.rmtree(part, ignore_errors=True)
         work.chmod(0o755)
         work.rename(directory)  # last, so that a directory of that name is always complete
     finally:
@@ -165,7 +184,8 @@ def build(directory, version):
 
 
 def prepare(version=None):
-    """The image with the kernel of that version, "6.1.0-18-cloud-amd64" say, or the newest; built if need be."""
+    """The image with a kernel, built if need be: of that version, "6.1.0-18-cloud-amd64" say, the newest of the release,
+    or, for "backports", the newest that Debian has made for it."""
     install_tools()
     CACHE.mkdir(parents=True, exist_ok=True)
     recipe = b"".join(path.read_bytes() for path in (HERE / "machine.py", HERE / "guest_initramfs"))
@@ -179,6 +199,15 @@ def prepare(version=None):
                 for old in set(CACHE.glob(f"{version or 'newest'}-????????????????")) - {directory}:
                     shutil.rmtree(old)  # a machine that still runs on it has it open
     return Image(directory / "vmlinuz", directory / "initramfs.cpio", directory / "root.ext4")
+
+
+def prepare_or_skip():
+    """For tests: the kernel that CAISSON_VM_KERNEL names, or the newest. Where it cannot be had the test is skipped, or
+    failed if CAISSON_MUST_RUN lists "vm"."""
+    try:
+        return prepare(os.environ.get("CAISSON_VM_KERNEL"))
+    except Unavailable as error:
+        skip("vm", str(error))
 
 
 # --- Executing ---------------------------------------------------------------------------------------------------------

@@ -157,8 +157,7 @@ Status Unpack(std::string_view archive, ArchiveFormat format, const Limits& limi
 Status PrepareLibrary() {
   // libarchive turns the names of zip and pax entries from UTF-8 into the locale's own encoding.
   if (::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) return Error::Unsupported("this system has no locale C.UTF-8");
-  const iconv_t conversion = ::iconv_open("UTF-8", "UTF-8");
-  if (conversion != iconv_t(-1)) ::iconv_close(conversion);
+  ::iconv_close(::iconv_open("UTF-8", "UTF-8"));  // closing one that failed does nothing
   // zip has local times. libc looks again and again for the zone of the machine, but only once for one that is named.
   ::setenv("TZ", "UTC0", 1);
   ::tzset();

@@ -116,11 +116,4 @@ Result<std::vector<std::string>> SqlStore::BlobsInUse(const std::vector<std::str
   });
 }
 
-Status SqlStore::Ping() {
-  return database_->Read([](Session& session) -> Status {
-    CAISSON_TRY_VOID(session.Run("SELECT 1", {}));
-    return {};
-  });
-}
-
 }  // namespace caisson::store::sql

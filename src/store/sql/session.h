@@ -73,6 +73,8 @@ class Database {
   // The same without the right to change anything, on one state of the database.
   virtual Status Read(const Transaction& transaction) = 0;
 
+  // Whether it answers now, without patience.
+  virtual Status Ping() = 0;
   virtual std::string Description() const = 0;
 };
 

@@ -24,7 +24,7 @@ class SqlStore final : public Store {
   Result<std::vector<Event>> Events(const std::string& job_id, int64_t after_seq, int64_t limit) override;
   Result<Counts> Count(int64_t now_ms) override;
   Result<std::vector<std::string>> BlobsInUse(const std::vector<std::string>& sha256) override;
-  Status Ping() override;
+  Status Ping() override { return database_->Ping(); }
   std::string Description() const override { return database_->Description(); }
   // claiming.cc
   Result<std::vector<Job>> Claim(const ClaimOptions& options) override;

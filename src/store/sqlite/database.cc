@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "store/sql/schema.h"
 #include "store/sql/sql_store.h"
-#include "store/sqlite/schema.h"
 #include "store/sqlite/sqlite.h"
 
 namespace caisson::store {
@@ -19,6 +19,8 @@ using sql::Durability;
 
 // More readers than cores would only wait for each other.
 constexpr int kReaders = 4;
+// "Cais" in the file's header: other programs' files have another, and are refused.
+constexpr int kApplicationId = 0x43616973;
 // So that the first of a batch does not wait too long for the last.
 constexpr size_t kMaxBatch = 256;
 
@@ -50,6 +52,7 @@ Result<int64_t> Pragma(Connection& connection, const std::string& name) {
   return value;
 }
 
+// `PRAGMA user_version` is the number of steps that the file has seen.
 Status Migrate(Connection& connection, const std::string& path) {
   CAISSON_TRY(const int64_t application, Pragma(connection, "application_id"));
   CAISSON_TRY(const int64_t tables, Pragma(connection, "schema_version"));  // 0: nothing was ever made in it
@@ -57,13 +60,14 @@ Status Migrate(Connection& connection, const std::string& path) {
     return Error::Invalid("database " + path + " belongs to another program: name another file");
   }
   CAISSON_TRY(const int64_t version, Pragma(connection, "user_version"));
-  if (version > static_cast<int64_t>(kSchemaSteps.size())) {
+  const std::vector<std::string> steps = sql::SchemaSteps({"TEXT", "WITHOUT ROWID"});
+  if (version > static_cast<int64_t>(steps.size())) {
     return Error::Unsupported("database " + path + " has schema " + std::to_string(version) +
-                              ", made by a newer caissond than this one, which knows " +
-                              std::to_string(kSchemaSteps.size()) + ": run the newer one");
+                              ", made by a newer caissond than this one, which knows " + std::to_string(steps.size()) +
+                              ": run the newer one");
   }
-  for (size_t step = static_cast<size_t>(version); step < kSchemaSteps.size(); ++step) {
-    const std::string statements = "BEGIN IMMEDIATE;" + std::string(kSchemaSteps[step]) +
+  for (size_t step = static_cast<size_t>(version); step < steps.size(); ++step) {
+    const std::string statements = "BEGIN IMMEDIATE;" + steps[step] +
                                    "PRAGMA application_id = " + std::to_string(kApplicationId) +
                                    "; PRAGMA user_version = " + std::to_string(step + 1) + "; COMMIT";
     CAISSON_TRY_VOID(connection.Execute(statements.c_str()));
@@ -138,6 +142,13 @@ Status SqliteDatabase::Read(const Transaction& transaction) {
   idle_readers_.push_back(std::move(reader));
   reader_free_.notify_one();
   return status;
+}
+
+Status SqliteDatabase::Ping() {
+  return Read([](sql::Session& session) -> Status {
+    CAISSON_TRY_VOID(session.Run("SELECT count(*) FROM turns", {}));
+    return {};
+  });
 }
 
 std::string SqliteDatabase::Description() const { return std::string("sqlite ") + ::sqlite3_libversion(); }

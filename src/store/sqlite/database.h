@@ -34,6 +34,7 @@ class SqliteDatabase final : public sql::Database {
 
   Status Write(sql::Durability durability, const Transaction& transaction) override;
   Status Read(const Transaction& transaction) override;
+  Status Ping() override;
   std::string Description() const override;
 
  private:

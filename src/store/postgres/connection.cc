@@ -1,0 +1,210 @@
+#include "store/postgres/connection.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace caisson::store::postgres {
+namespace {
+
+class ResultRow final : public sql::Row {
+ public:
+  ResultRow(const PGresult* result, int row) : result_(result), row_(row) {}
+  int64_t Int(int column) const override { return std::strtoll(::PQgetvalue(result_, row_, column), nullptr, 10); }
+  std::string Text(int column) const override {
+    return {::PQgetvalue(result_, row_, column), static_cast<size_t>(::PQgetlength(result_, row_, column))};
+  }
+
+ private:
+  const PGresult* result_;
+  int row_;
+};
+
+// Parameters as libpq takes them: zero-terminated texts. The session has refused those with a zero inside.
+class Parameters {
+ public:
+  explicit Parameters(const sql::Values& values) {
+    texts_.reserve(values.size());
+    for (const sql::Value& value : values) {
+      const auto* number = std::get_if<int64_t>(&value);
+      texts_.push_back(number != nullptr ? std::to_string(*number) : std::string(std::get<std::string_view>(value)));
+    }
+    for (const std::string& text : texts_) pointers_.push_back(text.c_str());
+  }
+  int count() const { return static_cast<int>(pointers_.size()); }
+  const char* const* data() const { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<const char*> pointers_;
+};
+
+constexpr char kMark[] =
+    "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, $2, now()) "
+    "ON CONFLICT (id) DO UPDATE SET last_mark = excluded.last_mark, used = excluded.used";
+// Written as a change, so that it waits for the end of a transaction that is marking.
+constexpr char kFindMark[] =
+    "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, 0, now()) "
+    "ON CONFLICT (id) DO UPDATE SET used = excluded.used RETURNING last_mark";
+
+Result<std::string> NewId() {
+  unsigned char bytes[16];
+  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
+    return Error::System(errno, "getrandom");
+  }
+  std::string id;
+  for (const unsigned char byte : bytes) {
+    id += static_cast<char>('a' + (byte >> 4));
+    id += static_cast<char>('a' + (byte & 15));
+  }
+  return id;
+}
+
+// Without the line break that libpq ends its messages with.
+std::string Trimmed(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+// By SQLSTATE, https://www.postgresql.org/docs/15/errcodes-appendix.html
+Trouble TroubleOf(const std::string& code) {
+  if (code == "40001" || code == "40P01" || code == "55P03") return Trouble::kTransient;  // conflict, deadlock, lock
+  if (code.compare(0, 2, "08") == 0) return Trouble::kLost;
+  // Ended by an operator, by a crash, while starting or for being idle.
+  if (code == "57P01" || code == "57P02" || code == "57P03" || code == "57P05" || code == "25P03")
+    return Trouble::kLost;
+  return Trouble::kFinal;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo) {
+  // What stands before "dbname" is a default that `conninfo` may override. A server that vanished without a word is
+  // noticed after ten seconds and not after fifteen minutes.
+  const char* keywords[] = {"connect_timeout", "tcp_user_timeout", "keepalives_idle",
+                            "dbname",          "client_encoding",  nullptr};
+  const char* values[] = {"5", "10000", "10", conninfo.c_str(), "UTF8", nullptr};
+  CAISSON_TRY(std::string id, NewId());
+  std::unique_ptr<Connection> connection(new Connection(std::move(id)));
+  connection->handle_.reset(::PQconnectdbParams(keywords, values, 1));
+  PGconn* handle = connection->handle_.get();
+  if (::PQstatus(handle) != CONNECTION_OK) {
+    return Error{ErrorKind::kSystem, ECONNREFUSED,
+                 "the PostgreSQL server cannot be reached: " + Trimmed(::PQerrorMessage(handle)) +
+                     "; is it running, and is the database URL right?"};
+  }
+  // What the server says besides its answers, libpq would print.
+  ::PQsetNoticeProcessor(
+      handle, [](void*, const char*) {}, nullptr);
+  if (::PQserverVersion(handle) < 130000) {
+    return Error::Unsupported("the PostgreSQL server is older than version 13, which is needed");
+  }
+  const char* encoding = ::PQparameterStatus(handle, "server_encoding");
+  if (encoding == nullptr || std::strcmp(encoding, "UTF8") != 0) {
+    return Error::Unsupported("the PostgreSQL database does not keep UTF-8: make it with ENCODING 'UTF8'");
+  }
+  // enable_…, plan_cache_mode: every statement has its index, and none pays off without. A planner that knows a table
+  // as
+  //   empty, as it was when the statement was prepared, or as full, as it was when last analysed, would choose worse.
+  // jit: compiling takes longer than any of our statements.
+  // …_timeout: nobody holds a job or the queue for longer, should its process hang. A call that stood in the way of
+  //   another for that long is run again, or fails.
+  CAISSON_TRY_VOID(
+      connection->Execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
+                          "SET plan_cache_mode = force_generic_plan; SET jit = off; SET statement_timeout = '30s'; SET "
+                          "lock_timeout = '10s'; "
+                          "SET idle_in_transaction_session_timeout = '30s'"));
+  return connection;
+}
+
+Result<std::string> Connection::Execute(const char* statements) {
+  CAISSON_TRY(const ResultPtr result, Judge(ResultPtr(::PQexec(handle_.get(), statements))));
+  if (::PQntuples(result.get()) == 0) return std::string();
+  return ResultRow(result.get(), ::PQntuples(result.get()) - 1).Text(0);
+}
+
+Status Connection::Begin(const char* statement) {
+  changed_ = false;
+  CAISSON_TRY_VOID(Execute(statement));
+  return {};
+}
+
+Status Connection::Commit() {
+  if (changed_) {
+    ++mark_.number;
+    CAISSON_TRY_VOID(Run(kMark, {mark_.connection, mark_.number}));
+  }
+  CAISSON_TRY(const ResultPtr result, Judge(ResultPtr(::PQexec(handle_.get(), "COMMIT"))));
+  // A transaction in which a statement failed is undone by COMMIT, which calls that a success.
+  if (std::strcmp(::PQcmdStatus(result.get()), "COMMIT") == 0) return {};
+  trouble_ = Trouble::kFinal;
+  return Error{ErrorKind::kSystem, 0, "PostgreSQL: the transaction had failed and was undone"};
+}
+
+Result<bool> Connection::WasCommitted(const Mark& mark) {
+  int64_t number = 0;
+  CAISSON_TRY_VOID(Run(kFindMark, {mark.connection}, [&](const sql::Row& row) { number = row.Int(0); }));
+  return number == mark.number;
+}
+
+bool Connection::Alive() { return ::PQconsumeInput(handle_.get()) == 1 && ::PQstatus(handle_.get()) == CONNECTION_OK; }
+
+Status Connection::EnterAlone() {
+  constexpr char kLock[] = "SELECT pg_advisory_xact_lock($1)";
+  constexpr int64_t kClaims = 0x43616973'00000002;
+  CAISSON_TRY_VOID(Run(kLock, {kClaims}));
+  return {};
+}
+
+Result<const char*> Connection::Prepare(const char* statement) {
+  const auto known = names_.find(statement);
+  if (known != names_.end()) return known->second.c_str();
+  const std::string name = "s" + std::to_string(names_.size());
+  CAISSON_TRY_VOID(Judge(ResultPtr(::PQprepare(handle_.get(), name.c_str(), statement, 0, nullptr))));
+  return names_.emplace(statement, name).first->second.c_str();
+}
+
+Result<int64_t> Connection::DoRun(const char* statement, bool keep, const sql::Values& values,
+                                  const sql::EachRow& each) {
+  const Parameters parameters(values);
+  ResultPtr answer;
+  if (keep) {
+    CAISSON_TRY(const char* name, Prepare(statement));
+    answer.reset(::PQexecPrepared(handle_.get(), name, parameters.count(), parameters.data(), nullptr, nullptr, 0));
+  } else {
+    answer.reset(
+        ::PQexecParams(handle_.get(), statement, parameters.count(), nullptr, parameters.data(), nullptr, nullptr, 0));
+  }
+  CAISSON_TRY(const ResultPtr result, Judge(std::move(answer)));
+  const int64_t affected = std::strtoll(::PQcmdTuples(result.get()), nullptr, 10);
+  if (affected > 0 && std::strncmp(::PQcmdStatus(result.get()), "SELECT", 6) != 0) changed_ = true;
+  if (::PQresultStatus(result.get()) == PGRES_COMMAND_OK) return affected;
+  const int rows = ::PQntuples(result.get());
+  for (int row = 0; row < rows && each; ++row) each(ResultRow(result.get(), row));
+  return static_cast<int64_t>(rows);
+}
+
+Result<Connection::ResultPtr> Connection::Judge(ResultPtr result) {
+  const ExecStatusType status = ::PQresultStatus(result.get());
+  if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) {
+    trouble_ = Trouble::kNone;
+    return result;
+  }
+  const char* field = ::PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
+  const std::string code = field == nullptr ? "" : field;
+  std::string message = "PostgreSQL: " + Trimmed(::PQerrorMessage(handle_.get()));
+  const bool lost = ::PQstatus(handle_.get()) != CONNECTION_OK || result == nullptr;
+  trouble_ = lost ? Trouble::kLost : TroubleOf(code);
+  if (code == "53100") {
+    return Error{ErrorKind::kSystem, ENOSPC,
+                 message + "; the server's disk is full: free some space; nothing was changed"};
+  }
+  if (code == "42501") message += "; the database user must own the tables";
+  if (code == "57014") message += "; the server is overloaded, or somebody holds a lock";
+  return Error{ErrorKind::kSystem, 0, std::move(message)};
+}
+
+}  // namespace caisson::store::postgres

@@ -1,0 +1,55 @@
+// A real PostgreSQL server for the tests of one process: made in a temporary directory with Debian's binaries, reached
+// through a socket in that directory only. It writes to disk as in production (fsync on).
+//
+// Whatever ends the tests, the server goes with them: a process of its own waits for the end of a pipe that only they
+// hold, and then stops the server and removes its directory.
+//
+// initdb refuses root, so as root the server belongs to "nobody".
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace caisson::testing {
+
+class PostgresServer {
+ public:
+  // The one server of this process, started at the first call; nullptr, with the reason, when it could not be had.
+  static PostgresServer* Get(std::string* reason);
+  PostgresServer(const PostgresServer&) = delete;
+  PostgresServer& operator=(const PostgresServer&) = delete;
+  ~PostgresServer();
+
+  // Where its socket is.
+  const std::string& directory() const { return directory_; }
+  // A new empty database; gives its conninfo.
+  std::string NewDatabase();
+  // As pulling the plug (SIGQUIT: no last words, recovery from the log afterwards), and starting again.
+  void Crash();
+  void Start();
+
+ private:
+  PostgresServer(std::string binaries, std::string directory)
+      : binaries_(std::move(binaries)), directory_(std::move(directory)), owner_(::getpid()) {}
+
+  // Starts the process that waits.
+  bool Guard();
+
+  static std::string As();  // the words before a command that make it the server's user's
+  // Runs a program as the server's user; its output goes to the server's log. Gives whether it exited with 0.
+  bool Run(const std::string& program, const std::string& arguments) const;
+  std::string Conninfo(const std::string& database) const;
+
+  const std::string binaries_;
+  const std::string directory_;
+  const pid_t owner_;  // the process of the tests: a child of theirs that ends has nothing to stop
+  FILE* guard_ = nullptr;
+  int databases_ = 0;
+};
+
+}  // namespace caisson::testing
