@@ -168,6 +168,10 @@ Answer ShowEvents(const Call& call) {
   Result<int64_t> after = call.query.Number("after", 0, 0, INT64_MAX);
   const Result<int64_t> limit = call.query.Number("limit", 100, 1, kMaxEvents);
   if (!after || !limit) return BadParameter(!after ? after.error() : limit.error());
+  if (const auto last = call.request.Field("last-event-id")) {
+    after = ParseCount(*last);
+    if (!after) return Problem(400, "Last-Event-ID is not an event's number", "Last-Event-ID");
+  }
   const std::string& job_id = call.path[0];
   const Result<JobDetails> found = call.service.Find(*call.caller, job_id);
   if (!found) return Problem(found.error());
@@ -177,10 +181,6 @@ Answer ShowEvents(const Call& call) {
     json list = json::array();
     for (const store::Event& event : *events) list.push_back(ToJson(event, job_id, found->job.request_id));
     return Json(200, {{"events", std::move(list)}, {"next_after", events->empty() ? *after : events->back().seq}});
-  }
-  if (const auto last = call.request.Field("last-event-id")) {
-    after = ParseCount(*last);
-    if (!after) return Problem(400, "Last-Event-ID is not an event's number", "Last-Event-ID");
   }
   Response head = Plain(200, "text/event-stream", "");
   return Streamed{std::move(head), std::nullopt, std::make_unique<EventStream>(call, found->job, *after)};

@@ -1,4 +1,5 @@
 // Submitting jobs, and asking for them one by one or in lists.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "policy/syntax.h"
@@ -103,13 +104,14 @@ Result<store::JobFilter> ReadFilter(const Query& query) {
     const auto text = query.Text(name);
     if (text && !policy::IsWord(*text, "._-", 128)) return Error::Invalid(std::string(name) + ": is no such id");
   }
-  std::string states = query.Text("state").value_or("");
-  while (!states.empty()) {
-    const std::string word = states.substr(0, states.find(','));
-    states.erase(0, word.size() + 1);
-    const auto* found = std::find(store::kJobStateNames.begin(), store::kJobStateNames.end(), word);
-    if (found == store::kJobStateNames.end()) return Error::Invalid("state: there is no state " + Quoted(word));
-    filter.states.push_back(static_cast<store::JobState>(found - store::kJobStateNames.begin()));
+  if (const auto states = query.Text("state")) {
+    for (size_t at = 0; at <= states->size();) {
+      const std::string word = states->substr(at, states->find(',', at) - at);
+      at += word.size() + 1;
+      const auto* found = std::find(store::kJobStateNames.begin(), store::kJobStateNames.end(), word);
+      if (found == store::kJobStateNames.end()) return Error::Invalid("state: there is no state " + Quoted(word));
+      filter.states.push_back(static_cast<store::JobState>(found - store::kJobStateNames.begin()));
+    }
   }
   return filter;
 }
