@@ -37,16 +37,19 @@ EVERYWHERE = {400, 408, 411, 413, 414, 417, 431, 505}
 class Description:
     def __init__(self, text):
         self.document = yaml.safe_load(text)
-        store = {BASE: self.document}
+        self.store = {BASE: self.document}
         for file in SCHEMAS.glob("*.schema.json"):
             schema = json.loads(file.read_text())
-            store[f"file:///schemas/{file.name}"] = schema
-            store[schema["$id"]] = schema
-        self.resolver = jsonschema.RefResolver(BASE, self.document, store=store)
+            self.store[f"file:///schemas/{file.name}"] = schema
+            self.store[schema["$id"]] = schema
+
+    def resolver(self):
+        # A new one each time: it remembers the scope of what it resolved last.
+        return jsonschema.RefResolver(BASE, self.document, store=self.store)
 
     def resolve(self, value):
         while isinstance(value, dict) and "$ref" in value:
-            value = self.resolver.resolve(value["$ref"])[1]
+            value = self.resolver().resolve(value["$ref"])[1]
         return value
 
     def operations(self):
@@ -58,7 +61,7 @@ class Description:
                     yield path, method.upper(), item[method], parameters
 
     def errors(self, value, schema):
-        validator = jsonschema.Draft202012Validator(schema, resolver=self.resolver)
+        validator = jsonschema.Draft202012Validator(schema, resolver=self.resolver())
         return [error.message for error in validator.iter_errors(value)]
 
     def fault(self, operation, answer):
@@ -193,7 +196,7 @@ class OpenApiTest(unittest.TestCase):
         def walk(value):
             if isinstance(value, dict):
                 if isinstance(value.get("$ref"), str):
-                    self.description.resolver.resolve(value["$ref"])
+                    self.description.resolver().resolve(value["$ref"])
                 for member in value.values():
                     walk(member)
             elif isinstance(value, list):
