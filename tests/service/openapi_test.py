@@ -139,6 +139,8 @@ class Inputs:
             yield nonsense, None
 
     def example(self, schema):
+        if "source" in schema.get("properties", {}):
+            return {"source": {"files": {"main.py": "print(1)\n"}}, "request_id": "r-1", "priority": 1, "labels": {"a": "b"}}
         values = {"plan_digest": "0" * 64, "nonce": "a" * 32, "reason": "because"}
         return {name: values[name] for name in schema.get("properties", {})}
 
