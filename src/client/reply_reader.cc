@@ -125,7 +125,7 @@ Result<bool> ReplyReader::Take(std::string_view bytes, const Sink& body) {
 }
 
 Status ReplyReader::End() const {
-  if (state_ == State::kWhole) return {};
+  if (state_ == State::kWhole && buffer_.empty()) return {};
   return Error{ErrorKind::kSystem, 0,
                state_ == State::kHead ? "the connection ended without an answer" : "the answer was cut off"};
 }

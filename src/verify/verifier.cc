@@ -84,12 +84,12 @@ std::string ExplainNotExecutable(const policy::PlannedCommand& command, int erro
 }  // namespace
 
 std::function<Result<std::string>(const std::string&, const std::string&)> KeepIn(std::string directory) {
-  return [directory = std::move(directory)](const std::string& sha256,
-                                            const std::string& bytes) -> Result<std::string> {
-    if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return Error::System(errno, "make " + directory);
-    CAISSON_TRY_VOID(StoreArtifact(directory, sha256, bytes));
-    return directory + "/" + sha256;
-  };
+  return
+      [directory = std::move(directory)](const std::string& sha256, const std::string& bytes) -> Result<std::string> {
+        if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) return Error::System(errno, "make " + directory);
+        CAISSON_TRY_VOID(StoreArtifact(directory, sha256, bytes));
+        return directory + "/" + sha256;
+      };
 }
 
 VerificationResult RefusalResult(const Request& request, const Error& error) {

@@ -12,7 +12,7 @@
 namespace caisson::verify {
 
 struct VerifyOptions {
-  int signal_fd = -1;         // a signal on it cancels
+  int signal_fd = -1;  // a signal on it cancels
   // Keeps a collected file and gives the reference under which it will be found; empty: only its hash is reported.
   std::function<Result<std::string>(const std::string& sha256, const std::string& bytes)> keep_artifact;
   std::function<void(const policy::PlannedCommand&, size_t index, size_t count)> on_check_started;

@@ -232,8 +232,8 @@ TEST_F(SqliteFile, ClaimsWalkAlongIndexes) {
   const std::set<std::string> allowed = {"PRIMARY",       "jobs_ready",   "jobs_delayed",
                                          "jobs_deadline", "jobs_overdue", "jobs_leased"};
   int accesses = 0;
-  for (const char* statement : {sql::kPromote, sql::kMarkOverdue, sql::kTenantsReady, sql::kLatestTurn, sql::kServe,
-                                sql::kClaimNext, sql::kTakeOverdue, sql::kRenew}) {
+  for (const char* statement : {sql::kPromote, sql::kMarkOverdue, sql::kTenantsReady, sql::kServe, sql::kClaimNext,
+                                sql::kTakeOverdue, sql::kRenew}) {
     const std::string explain = std::string("EXPLAIN QUERY PLAN ") + statement;
     ASSERT_OK((*connection)->RunOnce(explain, {}, [&](const sql::Row& row) {
       const std::string step = row.Text(3);

@@ -19,6 +19,15 @@ bool IsDead(pid_t pid) {
   return end != std::string::npos && end + 2 < stat.size() && stat[end + 2] == 'Z';
 }
 
+// Waits until nothing of the process is left.
+bool IsBuried(pid_t pid) {
+  for (int tries = 0; tries < 1000; ++tries) {
+    if (::access(("/proc/" + std::to_string(pid)).c_str(), F_OK) != 0) return true;
+    ::usleep(10'000);
+  }
+  return false;
+}
+
 // Bare, the orphans become the harness's, which does not bury them before the row is over.
 Observation Orphans() {
   constexpr int kMany = 200;
@@ -35,7 +44,10 @@ Observation Orphans() {
     }
     ::waitpid(parent, nullptr, 0);
     pid_t orphan = -1;
-    if (::read(ends[0], &orphan, sizeof(orphan)) == sizeof(orphan) && orphan > 0) orphans.push_back(orphan);
+    if (::read(ends[0], &orphan, sizeof(orphan)) != sizeof(orphan) || orphan <= 0) break;
+    orphans.push_back(orphan);
+    // One at a time: on a busy machine PID 1 may come to its turn later than we to ours.
+    if (!IsControl() && !IsBuried(orphan)) return Escaped(std::to_string(i) + " were buried, the next was not in 10 s");
   }
   if (orphans.size() < kMany) return Escaped("no process can be made after " + std::to_string(orphans.size()));
   size_t dead = 0;

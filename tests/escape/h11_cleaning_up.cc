@@ -109,7 +109,7 @@ Judgement JudgeCleaning(Host& host) {
   const int64_t start = NowMs();
   for (const char* access : {":cow", ":rw"}) {
     const Outcome run = host.Run({.command = {"python3", "-I", "-c", kLeave, victim},
-                                  .flags = {"--workspace", workspace + access},
+                                  .flags = {"--workspace", workspace + access, "--timeout", "170s"},
                                   .with_probe = false});
     if (!run.result || run.result->status != "pass")
       return Broken(std::string(access) + ": " + (run.result ? run.result->failure_class : "no result") +

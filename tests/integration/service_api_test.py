@@ -190,7 +190,7 @@ class I03AccessTest(ApiCase):
         for settings, word in (
             ({"listen": "127.0.0.1:0"}, "tokens"),
             ({"listen": "0.0.0.0:0", "tokens": tokens}, "tls_certificate"),
-            ({"listen": "'[::]:0'", "tokens": tokens}, "tls_certificate"),
+            ({"listen": "[::]:0", "tokens": tokens}, "tls_certificate"),
         ):
             refused = Service(**settings)
             self.addCleanup(refused.__exit__)

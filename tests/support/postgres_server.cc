@@ -79,12 +79,12 @@ std::string PostgresServer::As() {
 
 std::string PostgresServer::NewDatabase() {
   const std::string name = "test" + std::to_string(++databases_);
-  PGconn* connection = ::PQconnectdb(Conninfo("postgres").c_str());
-  PGresult* result = ::PQexec(connection, ("CREATE DATABASE " + name).c_str());
+  PGconn* connection = ::PQconnectdb(Conninfo().c_str());
+  PGresult* result = ::PQexec(connection, ("CREATE SCHEMA " + name).c_str());
   EXPECT_EQ(::PQresultStatus(result), PGRES_COMMAND_OK) << ::PQerrorMessage(connection);
   ::PQclear(result);
   ::PQfinish(connection);
-  return Conninfo(name);
+  return Conninfo() + " options=-csearch_path=" + name;
 }
 
 void PostgresServer::Start() {
@@ -100,8 +100,6 @@ bool PostgresServer::Run(const std::string& program, const std::string& argument
   return std::system(command.c_str()) == 0;  // NOLINT: everything in it is ours
 }
 
-std::string PostgresServer::Conninfo(const std::string& database) const {
-  return "host=" + directory_ + " user=caisson dbname=" + database;
-}
+std::string PostgresServer::Conninfo() const { return "host=" + directory_ + " user=caisson dbname=postgres"; }
 
 }  // namespace caisson::testing

@@ -27,7 +27,7 @@ class PostgresServer {
 
   // Where its socket is.
   const std::string& directory() const { return directory_; }
-  // A new empty database; gives its conninfo.
+  // A schema of its own, which is a database for all that the store does but is made much faster; gives its conninfo.
   std::string NewDatabase();
   // As pulling the plug (SIGQUIT: no last words, recovery from the log afterwards), and starting again.
   void Crash();
@@ -43,7 +43,7 @@ class PostgresServer {
   static std::string As();  // the words before a command that make it the server's user's
   // Runs a program as the server's user; its output goes to the server's log. Gives whether it exited with 0.
   bool Run(const std::string& program, const std::string& arguments) const;
-  std::string Conninfo(const std::string& database) const;
+  std::string Conninfo() const;
 
   const std::string binaries_;
   const std::string directory_;

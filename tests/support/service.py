@@ -59,7 +59,7 @@ class Service:
     def _yaml(value):
         if isinstance(value, (list, dict)):
             return json.dumps(value)
-        return f"'{value}'" if isinstance(value, str) and "=" in value else str(value)
+        return f"'{value}'" if isinstance(value, str) else str(value)
 
     def start(self, *flags):
         with open(self.log, "ab") as log:

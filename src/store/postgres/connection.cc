@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace caisson::store::postgres {
@@ -49,6 +50,12 @@ constexpr char kMark[] =
 constexpr char kFindMark[] =
     "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, 0, now()) "
     "ON CONFLICT (id) DO UPDATE SET used = excluded.used RETURNING last_mark";
+
+constexpr char kLock[] = "SELECT pg_advisory_xact_lock($1)";
+
+int64_t Affected(const PGresult* result) {
+  return std::strtoll(::PQcmdTuples(const_cast<PGresult*>(result)), nullptr, 10);  // libpq only forgot the const
+}
 
 Result<std::string> NewId() {
   unsigned char bytes[16];
@@ -126,22 +133,43 @@ Result<std::string> Connection::Execute(const char* statements) {
   return ResultRow(result.get(), ::PQntuples(result.get()) - 1).Text(0);
 }
 
-Status Connection::Begin(const char* statement) {
-  changed_ = false;
-  CAISSON_TRY_VOID(Execute(statement));
-  return {};
+Status Connection::BeginReading() {
+  if (::PQenterPipelineMode(handle_.get()) == 0) return Lost();
+  return Send("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", true, {});
+}
+
+Status Connection::BeginWriting(sql::Durability durability) {
+  answered_ = false;
+  if (::PQenterPipelineMode(handle_.get()) == 0) return Lost();
+  CAISSON_TRY_VOID(Send("BEGIN", true, {}));
+  if (durability == sql::Durability::kPrompt) {
+    CAISSON_TRY_VOID(Send("SET LOCAL synchronous_commit = off", true, {}));
+  }
+  ++mark_.number;
+  return Post(kMark, {mark_.connection, mark_.number});
 }
 
 Status Connection::Commit() {
-  if (changed_) {
-    ++mark_.number;
-    CAISSON_TRY_VOID(Run(kMark, {mark_.connection, mark_.number}));
-  }
-  CAISSON_TRY(const ResultPtr result, Judge(ResultPtr(::PQexec(handle_.get(), "COMMIT"))));
+  // The mark must be there before COMMIT is under way; most transactions had to wait for the server by now anyway.
+  if (!answered_) CAISSON_TRY_VOID(Receive());
+  CAISSON_TRY_VOID(Send("COMMIT", false, {}));
+  CAISSON_TRY(const ResultPtr result, Receive());
   // A transaction in which a statement failed is undone by COMMIT, which calls that a success.
-  if (std::strcmp(::PQcmdStatus(result.get()), "COMMIT") == 0) return {};
+  if (std::strcmp(::PQcmdStatus(result.get()), "COMMIT") == 0) {
+    ::PQexitPipelineMode(handle_.get());
+    return {};
+  }
   trouble_ = Trouble::kFinal;
   return Error{ErrorKind::kSystem, 0, "PostgreSQL: the transaction had failed and was undone"};
+}
+
+void Connection::Rollback() {
+  const Trouble why = trouble_;
+  // What was posted is answered here, and does not matter any more.
+  if (!sent_.empty()) (void)Receive();
+  if (trouble_ != Trouble::kLost && Send("ROLLBACK", true, {})) (void)Receive();
+  ::PQexitPipelineMode(handle_.get());
+  if (trouble_ != Trouble::kLost) trouble_ = why;
 }
 
 Result<bool> Connection::WasCommitted(const Mark& mark) {
@@ -153,38 +181,79 @@ Result<bool> Connection::WasCommitted(const Mark& mark) {
 bool Connection::Alive() { return ::PQconsumeInput(handle_.get()) == 1 && ::PQstatus(handle_.get()) == CONNECTION_OK; }
 
 Status Connection::EnterAlone() {
-  constexpr char kLock[] = "SELECT pg_advisory_xact_lock($1)";
   constexpr int64_t kClaims = 0x43616973'00000002;
-  CAISSON_TRY_VOID(Run(kLock, {kClaims}));
+  return Post(kLock, {kClaims});
+}
+
+Status Connection::Send(const char* statement, bool keep, const sql::Values& values) {
+  const Parameters parameters(values);
+  int sent = 0;
+  if (keep) {
+    const auto [known, is_new] = names_.try_emplace(statement);
+    if (is_new) {
+      known->second = "s" + std::to_string(++prepared_);
+      if (::PQsendPrepare(handle_.get(), known->second.c_str(), statement, 0, nullptr) == 0) return Lost();
+      sent_.push_back(statement);
+    }
+    sent = ::PQsendQueryPrepared(handle_.get(), known->second.c_str(), parameters.count(), parameters.data(), nullptr,
+                                 nullptr, 0);
+  } else {
+    sent = ::PQsendQueryParams(handle_.get(), statement, parameters.count(), nullptr, parameters.data(), nullptr,
+                               nullptr, 0);
+  }
+  if (sent == 0) return Lost();
+  sent_.push_back(nullptr);
   return {};
 }
 
-Result<const char*> Connection::Prepare(const char* statement) {
-  const auto known = names_.find(statement);
-  if (known != names_.end()) return known->second.c_str();
-  const std::string name = "s" + std::to_string(names_.size());
-  CAISSON_TRY_VOID(Judge(ResultPtr(::PQprepare(handle_.get(), name.c_str(), statement, 0, nullptr))));
-  return names_.emplace(statement, name).first->second.c_str();
+Result<Connection::ResultPtr> Connection::Receive() {
+  const std::vector<const char*> sent = std::exchange(sent_, {});
+  if (::PQpipelineSync(handle_.get()) == 0) return Lost();
+  ResultPtr last;
+  std::optional<Error> first_error;
+  for (const char* preparing : sent) {
+    ResultPtr result(::PQgetResult(handle_.get()));
+    while (ResultPtr(::PQgetResult(handle_.get())) != nullptr) {
+    }
+    if (::PQstatus(handle_.get()) != CONNECTION_OK) return first_error ? *first_error : Lost();
+    const bool skipped = ::PQresultStatus(result.get()) == PGRES_PIPELINE_ABORTED;
+    Result<ResultPtr> judged = skipped ? Result<ResultPtr>(Error{}) : Judge(std::move(result));
+    if (!judged) {
+      if (preparing != nullptr) names_.erase(preparing);
+      if (!skipped) first_error = std::move(judged).error();
+      continue;
+    }
+    last = *std::move(judged);
+  }
+  const ResultPtr sync(::PQgetResult(handle_.get()));
+  if (::PQresultStatus(sync.get()) != PGRES_PIPELINE_SYNC) return Lost();
+  if (first_error) return *std::move(first_error);
+  answered_ = true;
+  return last;
 }
+
+Status Connection::DoPost(const char* statement, const sql::Values& values) { return Send(statement, true, values); }
 
 Result<int64_t> Connection::DoRun(const char* statement, bool keep, const sql::Values& values,
                                   const sql::EachRow& each) {
-  const Parameters parameters(values);
-  ResultPtr answer;
-  if (keep) {
-    CAISSON_TRY(const char* name, Prepare(statement));
-    answer.reset(::PQexecPrepared(handle_.get(), name, parameters.count(), parameters.data(), nullptr, nullptr, 0));
-  } else {
-    answer.reset(
-        ::PQexecParams(handle_.get(), statement, parameters.count(), nullptr, parameters.data(), nullptr, nullptr, 0));
-  }
-  CAISSON_TRY(const ResultPtr result, Judge(std::move(answer)));
-  const int64_t affected = std::strtoll(::PQcmdTuples(result.get()), nullptr, 10);
-  if (affected > 0 && std::strncmp(::PQcmdStatus(result.get()), "SELECT", 6) != 0) changed_ = true;
-  if (::PQresultStatus(result.get()) == PGRES_COMMAND_OK) return affected;
-  const int rows = ::PQntuples(result.get());
-  for (int row = 0; row < rows && each; ++row) each(ResultRow(result.get(), row));
+  // Outside of a transaction it is a pipeline of its own.
+  const bool alone = ::PQpipelineStatus(handle_.get()) == PQ_PIPELINE_OFF;
+  if (alone && ::PQenterPipelineMode(handle_.get()) == 0) return Lost();
+  CAISSON_TRY_VOID(Send(statement, keep, values));
+  Result<ResultPtr> received = Receive();
+  if (alone) ::PQexitPipelineMode(handle_.get());
+  if (!received) return std::move(received).error();
+  const PGresult* result = received->get();
+  if (::PQresultStatus(result) == PGRES_COMMAND_OK) return Affected(result);
+  const int rows = ::PQntuples(result);
+  for (int row = 0; row < rows && each; ++row) each(ResultRow(result, row));
   return static_cast<int64_t>(rows);
+}
+
+Error Connection::Lost() {
+  trouble_ = Trouble::kLost;
+  return {ErrorKind::kSystem, ECONNRESET,
+          "PostgreSQL: the connection was lost: " + Trimmed(::PQerrorMessage(handle_.get()))};
 }
 
 Result<Connection::ResultPtr> Connection::Judge(ResultPtr result) {
@@ -194,10 +263,10 @@ Result<Connection::ResultPtr> Connection::Judge(ResultPtr result) {
     return result;
   }
   const char* field = ::PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
-  const std::string code = field == nullptr ? "" : field;
-  std::string message = "PostgreSQL: " + Trimmed(::PQerrorMessage(handle_.get()));
-  const bool lost = ::PQstatus(handle_.get()) != CONNECTION_OK || result == nullptr;
-  trouble_ = lost ? Trouble::kLost : TroubleOf(code);
+  if (field == nullptr) return Lost();
+  const std::string code = field;
+  std::string message = "PostgreSQL: " + Trimmed(::PQresultErrorMessage(result.get()));
+  trouble_ = TroubleOf(code);
   if (code == "53100") {
     return Error{ErrorKind::kSystem, ENOSPC,
                  message + "; the server's disk is full: free some space; nothing was changed"};

@@ -1,4 +1,8 @@
 // One connection to the server with the statements it has prepared. One thread at a time.
+//
+// Statements are sent in libpq's pipeline mode: those that were posted leave together with the first whose answer is
+// needed, or with COMMIT, so that a transaction waits for the server two or three times and not a dozen. After one that
+// failed the server skips the others of the same pipeline.
 #pragma once
 
 #include <libpq-fe.h>
@@ -7,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "store/sql/session.h"
 
@@ -27,13 +32,18 @@ class Connection final : public sql::Session {
   Connection& operator=(const Connection&) = delete;
   ~Connection() = default;
 
-  // Statements without parameters, several at once. Gives the first column of the last row of any, as text.
+  // Statements without parameters, several at once, outside of the pipeline. Gives the first column of the last row.
   Result<std::string> Execute(const char* statements);
 
-  Status Begin(const char* statement);
-  // Ends the transaction. If it changed anything, it is first marked with a number that no other one has.
+  // A transaction to read, or one to write, which gets a mark.
+  Status BeginReading();
+  Status BeginWriting(sql::Durability durability);
   Status Commit();
-  // What the last transaction was marked with; none when it changed nothing.
+  void Rollback();
+
+  // What a transaction writes first, into a row that only this connection writes to. It has that row locked before
+  // COMMIT is sent: whoever can lock it afterwards knows that the transaction is over, and sees by the number whether
+  // it was committed.
   struct Mark {
     std::string connection;
     int64_t number = 0;
@@ -63,14 +73,22 @@ class Connection final : public sql::Session {
   explicit Connection(std::string id) { mark_.connection = std::move(id); }
 
   Result<int64_t> DoRun(const char* statement, bool keep, const sql::Values& values, const sql::EachRow& each) override;
-  Result<const char*> Prepare(const char* statement);
+  Status DoPost(const char* statement, const sql::Values& values) override;
+  // Puts it into the pipeline, and before it its preparation when it is new.
+  Status Send(const char* statement, bool keep, const sql::Values& values);
+  // Sends what is in the pipeline and reads all answers. Gives the last one, or the first error.
+  Result<ResultPtr> Receive();
   // The result when it is a success; else the error, and sets trouble_.
   Result<ResultPtr> Judge(ResultPtr result);
+  Error Lost();
 
   std::unique_ptr<PGconn, Finish> handle_;
+  int64_t prepared_ = 0;
   std::unordered_map<const char*, std::string> names_;  // of prepared statements, by the address of their text
+  std::vector<const char*>
+      sent_;  // and not answered yet: statements that are being prepared, nullptr for those that run
   Trouble trouble_ = Trouble::kNone;
-  bool changed_ = false;  // something, in this transaction
+  bool answered_ = false;  // the beginning of this transaction
   Mark mark_;
   int64_t shard_ = 0;
 };

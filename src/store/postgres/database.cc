@@ -32,15 +32,15 @@ class Backoff {
   // False when there is no time left.
   bool Wait() {
     if (steady_clock::now() >= until_) return false;
-    std::this_thread::sleep_for(milliseconds(std::uniform_int_distribution<int>(next_ms_ / 2, next_ms_)(random_)));
-    next_ms_ = std::min(next_ms_ * 2, 1000);
+    const int64_t jitter = steady_clock::now().time_since_epoch().count() % (next_ms_ / 2);
+    std::this_thread::sleep_for(milliseconds(next_ms_ - jitter));
+    next_ms_ = std::min<int64_t>(next_ms_ * 2, 1000);
     return true;
   }
 
  private:
   steady_clock::time_point until_;
-  std::minstd_rand random_{std::random_device{}()};
-  int next_ms_ = 10;
+  int64_t next_ms_ = 10;
 };
 
 }  // namespace
@@ -146,12 +146,13 @@ Result<PostgresDatabase::Borrowed> PostgresDatabase::Borrow(Time until) {
 }
 
 Status PostgresDatabase::Write(Durability durability, const Transaction& transaction) {
-  return RunPatiently(durability == Durability::kDurable ? "BEGIN" : "BEGIN; SET LOCAL synchronous_commit = off",
+  return RunPatiently([durability](Connection& connection) { return connection.BeginWriting(durability); },
                       transaction);
 }
 
 Status PostgresDatabase::Read(const Transaction& transaction) {
-  return RunPatiently("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", transaction);
+  // Of reading, nothing is left to do at COMMIT: what is lost there may be read again.
+  return RunPatiently([](Connection& connection) { return connection.BeginReading(); }, transaction);
 }
 
 Status PostgresDatabase::Ping() {
@@ -160,7 +161,7 @@ Status PostgresDatabase::Ping() {
   return {};
 }
 
-Status PostgresDatabase::RunPatiently(const char* begin, const Transaction& transaction) {
+Status PostgresDatabase::RunPatiently(const Begin& begin, const Transaction& transaction) {
   const Time until = steady_clock::now() + kPatience;
   for (Backoff backoff(until);;) {
     Try tried;
@@ -176,19 +177,20 @@ Status PostgresDatabase::RunPatiently(const char* begin, const Transaction& tran
   }
 }
 
-PostgresDatabase::Try PostgresDatabase::TryOnce(Connection& connection, const char* begin,
+PostgresDatabase::Try PostgresDatabase::TryOnce(Connection& connection, const Begin& begin,
                                                 const Transaction& transaction) {
   Try tried;
   const int64_t mark_before = connection.mark().number;
-  tried.status = connection.Begin(begin);
+  tried.status = begin(connection);
   if (tried.status) tried.status = transaction(connection);
-  if (tried.status) tried.status = connection.Commit();
+  const bool to_be_committed = tried.status.has_value();
+  if (to_be_committed) tried.status = connection.Commit();
   if (tried.status) return tried;
+  if (connection.trouble() != Trouble::kLost) connection.Rollback();
   const Trouble trouble = connection.trouble();
-  if (trouble != Trouble::kLost) (void)connection.Execute("ROLLBACK");
   if (trouble == Trouble::kTransient || trouble == Trouble::kLost) tried.fate = Fate::kNothing;
-  if (trouble == Trouble::kLost && connection.mark().number != mark_before) {
-    tried.fate = Fate::kUnknown;  // COMMIT may have been sent
+  if (trouble == Trouble::kLost && to_be_committed && connection.mark().number != mark_before) {
+    tried.fate = Fate::kUnknown;
     tried.mark = connection.mark();
   }
   return tried;

@@ -3,14 +3,14 @@
 // Transactions are READ COMMITTED and lock the rows they decide by. Durable ones commit with synchronous_commit on,
 // the others without: the server writes those to disk within a moment, in order.
 //
-// A transaction that changed something also writes a mark, into a row that is its connection's own. When the connection
-// is lost during COMMIT, the next one looks whether the mark is there, and the call is run again only if it is not.
-// (The server could be asked for the fate of a transaction by its number, pg_xact_status; but after a crash it gives
-// the numbers of those it lost to others.)
+// A transaction that writes begins with a mark of its own. When the connection is lost during COMMIT, the next one
+// looks whether the mark is there, and the call is run again only if it is not. (The server could be asked for the fate
+// of a transaction by its number, pg_xact_status; but after a crash it gives the numbers of those it lost to others.)
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,6 +31,7 @@ class PostgresDatabase final : public sql::Database {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
+  using Begin = std::function<Status(Connection&)>;
 
   // How far one try got.
   enum class Fate : uint8_t {
@@ -52,9 +53,9 @@ class PostgresDatabase final : public sql::Database {
   Status Migrate(Connection& connection);
   // Waits for a connection to become free, and makes one where there are too few.
   Result<Borrowed> Borrow(Time until);
-  static Try TryOnce(Connection& connection, const char* begin, const Transaction& transaction);
+  static Try TryOnce(Connection& connection, const Begin& begin, const Transaction& transaction);
   // Runs it until its fate is decided or patience ends.
-  Status RunPatiently(const char* begin, const Transaction& transaction);
+  Status RunPatiently(const Begin& begin, const Transaction& transaction);
   // kDecided when the transaction was committed, kNothing when it was not.
   Result<Fate> FateOf(const Connection::Mark& mark, Time until);
 

@@ -47,7 +47,7 @@ Result<Approval> LockPending(Session& session, const std::string& approval_id) {
 }
 
 Status EndWaiting(Session& session, const Approval& approval, ApprovalState state, const End& end) {
-  CAISSON_TRY_VOID(session.Run(kDecide, {approval.id, Number(state)}));
+  CAISSON_TRY_VOID(session.Post(kDecide, {approval.id, Number(state)}));
   CAISSON_TRY_VOID(EndJob(session, {approval.job_id, ""}, end));
   return AddWaiting(session, {{approval.tenant, -1}});
 }
@@ -67,8 +67,8 @@ Status SqlStore::AwaitApproval(const Lease& lease, const Approval& approval, con
                             }));
     if (waits == 0) return LeaseLost(lease);
     CAISSON_TRY_VOID(
-        session.Run(kInsertApproval, {approval.id, lease.job_id, tenant, approval.document, approval.plan_digest,
-                                      approval.quorum, approval.requested_ms, approval.expires_ms}));
+        session.Post(kInsertApproval, {approval.id, lease.job_id, tenant, approval.document, approval.plan_digest,
+                                       approval.quorum, approval.requested_ms, approval.expires_ms}));
     CAISSON_TRY_VOID(InsertEvents(session, lease.job_id, last_event, events));
     return AddWaiting(session, {{tenant, 1}});
   });
@@ -128,7 +128,7 @@ Result<Approval> SqlStore::AnswerApproval(const std::string& approval_id, const 
     CAISSON_TRY_VOID(InsertEvents(session, given.job_id, last_event, events));
     if (!decided) return {};
     if (!answer.granted) return EndWaiting(session, given, ApprovalState::kDenied, end);
-    CAISSON_TRY_VOID(session.Run(kDecide, {approval_id, Number(ApprovalState::kGranted)}));
+    CAISSON_TRY_VOID(session.Post(kDecide, {approval_id, Number(ApprovalState::kGranted)}));
     return {};
   });
 }

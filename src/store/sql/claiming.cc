@@ -82,17 +82,17 @@ Result<std::optional<Job>> TakeNextOverdue(Session& session, const ClaimOptions&
 
 Result<std::vector<Job>> SqlStore::Claim(const ClaimOptions& options) {
   return Write<std::vector<Job>>(Durability::kPrompt, [&](Session& session, std::vector<Job>& given) -> Status {
-    // Limits and turns hold for all workers together, so claims come one after the other. They are short, and wait for
-    // no disk.
+    CAISSON_TRY_VOID(session.Post(kPromote, {options.now_ms}));
+    CAISSON_TRY_VOID(session.Post(kMarkOverdue, {options.now_ms}));
+    // Limits and turns hold for all workers together, so claims come one after the other from here on. They are short,
+    // and wait for no disk.
     CAISSON_TRY_VOID(session.EnterAlone());
-    CAISSON_TRY_VOID(session.Run(kPromote, {options.now_ms}));
-    CAISSON_TRY_VOID(session.Run(kMarkOverdue, {options.now_ms}));
     std::vector<Tenant> tenants;
+    int64_t latest = 0;
     CAISSON_TRY_VOID(session.Run(kTenantsReady, {}, [&](const Row& row) {
       tenants.push_back({row.Text(0), row.Int(1), row.Int(2), false});
+      latest = row.Int(3);
     }));
-    int64_t latest = 0;
-    CAISSON_TRY_VOID(session.Run(kLatestTurn, {}, [&](const Row& row) { latest = row.Int(0); }));
     std::map<std::string, int64_t> waiting;
     while (static_cast<int64_t>(given.size()) < options.max_jobs) {
       Tenant* tenant = Next(options, &tenants);
@@ -108,7 +108,7 @@ Result<std::vector<Job>> SqlStore::Claim(const ClaimOptions& options) {
       given.push_back(*std::move(job));
     }
     for (const Tenant& tenant : tenants) {
-      if (waiting.count(tenant.name) > 0) CAISSON_TRY_VOID(session.Run(kServe, {tenant.name, tenant.turn}));
+      if (waiting.count(tenant.name) > 0) CAISSON_TRY_VOID(session.Post(kServe, {tenant.name, tenant.turn}));
     }
     return AddWaiting(session, waiting);
   });
@@ -116,7 +116,7 @@ Result<std::vector<Job>> SqlStore::Claim(const ClaimOptions& options) {
 
 Result<std::vector<Job>> SqlStore::TakeOverdue(const ClaimOptions& options) {
   return Write<std::vector<Job>>(Durability::kPrompt, [&](Session& session, std::vector<Job>& given) -> Status {
-    CAISSON_TRY_VOID(session.Run(kMarkOverdue, {options.now_ms}));
+    CAISSON_TRY_VOID(session.Post(kMarkOverdue, {options.now_ms}));
     std::map<std::string, int64_t> waiting;
     while (static_cast<int64_t>(given.size()) < options.max_jobs) {
       CAISSON_TRY(std::optional<Job> job, TakeNextOverdue(session, options));

@@ -26,10 +26,10 @@ inline constexpr char kTenantsReady[] =
     "FROM ready WHERE ready.tenant IS NOT NULL) "
     "SELECT tenant, "
     "(SELECT count(*) FROM jobs WHERE lease_token <> '' AND jobs.tenant = ready.tenant AND lease_until_ms > 0), "
-    "coalesce((SELECT turn FROM turns WHERE turns.tenant = ready.tenant), 0) "
+    "coalesce((SELECT turn FROM turns WHERE turns.tenant = ready.tenant), 0), "
+    "coalesce((SELECT turn FROM turns ORDER BY turn DESC LIMIT 1), 0) "
     "FROM ready WHERE tenant IS NOT NULL";
 
-inline constexpr char kLatestTurn[] = "SELECT turn FROM turns ORDER BY turn DESC LIMIT 1";
 inline constexpr char kServe[] =
     "INSERT INTO turns (tenant, turn) VALUES ($1, $2) ON CONFLICT (tenant) DO UPDATE SET turn = excluded.turn";
 

@@ -23,6 +23,11 @@ Result<int64_t> Session::Run(const char* statement, const Values& values, const 
   return DoRun(statement, true, values, each);
 }
 
+Status Session::Post(const char* statement, const Values& values) {
+  CAISSON_TRY_VOID(CheckText(values));
+  return DoPost(statement, values);
+}
+
 Result<int64_t> Session::RunOnce(const std::string& statement, const Values& values, const EachRow& each) {
   CAISSON_TRY_VOID(CheckText(values));
   return DoRun(statement.c_str(), false, values, each);

@@ -42,10 +42,13 @@ class Session {
   // `statement` is a literal of the program: it is prepared once per connection and found again by its address. Gives
   // the number of rows that were changed, or read.
   Result<int64_t> Run(const char* statement, const Values& values, const EachRow& each = nullptr);
+  // Runs a statement of which nothing is to be known but that it succeeds. That may be found out later: at the latest
+  // by the end of the transaction. Several of them cost PostgreSQL no more than one.
+  Status Post(const char* statement, const Values& values);
   // For a statement that was put together: prepared for this time only.
   Result<int64_t> RunOnce(const std::string& statement, const Values& values, const EachRow& each = nullptr);
 
-  // Returns when no other transaction that called it is under way, on any connection of any process.
+  // What follows runs when no other transaction that called it is under way, on any connection of any process.
   virtual Status EnterAlone() = 0;
   // Which row of a sharded counter this connection writes to, so that those who count do not wait for each other.
   virtual int64_t Shard() const = 0;
@@ -54,6 +57,7 @@ class Session {
   ~Session() = default;
 
   virtual Result<int64_t> DoRun(const char* statement, bool keep, const Values& values, const EachRow& each) = 0;
+  virtual Status DoPost(const char* statement, const Values& values) = 0;
 };
 
 enum class Durability : uint8_t {

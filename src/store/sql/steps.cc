@@ -52,19 +52,19 @@ constexpr char kAnswers[] =
 Status InsertEvents(Session& session, const std::string& job_id, int64_t last_seq, const std::vector<Event>& events) {
   int64_t seq = last_seq - static_cast<int64_t>(events.size());
   for (const Event& event : events) {
-    CAISSON_TRY_VOID(session.Run(kInsertEvent, {job_id, ++seq, event.time_ms, event.type, event.body}));
+    CAISSON_TRY_VOID(session.Post(kInsertEvent, {job_id, ++seq, event.time_ms, event.type, event.body}));
   }
   return {};
 }
 
 Status InsertAttempt(Session& session, const std::string& job_id, const Attempt& attempt) {
-  CAISSON_TRY_VOID(session.Run(kInsertAttempt, {job_id, attempt.number, attempt.cause, attempt.error, attempt.worker,
-                                                attempt.started_ms, attempt.ended_ms}));
+  CAISSON_TRY_VOID(session.Post(kInsertAttempt, {job_id, attempt.number, attempt.cause, attempt.error, attempt.worker,
+                                                 attempt.started_ms, attempt.ended_ms}));
   return {};
 }
 
 Status InsertBlobs(Session& session, const std::string& job_id, const std::vector<Blob>& blobs) {
-  for (const Blob& blob : blobs) CAISSON_TRY_VOID(session.Run(kInsertBlob, {job_id, blob.sha256, blob.bytes}));
+  for (const Blob& blob : blobs) CAISSON_TRY_VOID(session.Post(kInsertBlob, {job_id, blob.sha256, blob.bytes}));
   return {};
 }
 
@@ -103,9 +103,9 @@ Status EndJob(Session& session, const Lease& lease, const End& end) {
   CAISSON_TRY_VOID(InsertEvents(session, lease.job_id, last_event, end.events));
   CAISSON_TRY_VOID(InsertBlobs(session, lease.job_id, end.blobs));
   if (!end.result_blob.empty()) CAISSON_TRY_VOID(InsertBlobs(session, lease.job_id, {{end.result_blob, 0}}));
-  if (!end.result.empty()) CAISSON_TRY_VOID(session.Run(kInsertResult, {lease.job_id, end.result}));
-  if (!approval_id.empty()) CAISSON_TRY_VOID(session.Run(kDropQuestion, {lease.job_id}));
-  if (!callback_url.empty()) CAISSON_TRY_VOID(session.Run(kInsertCallback, {lease.job_id, callback_url, end.now_ms}));
+  if (!end.result.empty()) CAISSON_TRY_VOID(session.Post(kInsertResult, {lease.job_id, end.result}));
+  if (!approval_id.empty()) CAISSON_TRY_VOID(session.Post(kDropQuestion, {lease.job_id}));
+  if (!callback_url.empty()) CAISSON_TRY_VOID(session.Post(kInsertCallback, {lease.job_id, callback_url, end.now_ms}));
   return {};
 }
 
@@ -113,9 +113,9 @@ Status AddWaiting(Session& session, const std::map<std::string, int64_t>& change
   int64_t total = 0;
   for (const auto& [tenant, change] : changes) total += change;
   // The empty name, which is that of the total, comes first here as it would in the map.
-  if (total != 0) CAISSON_TRY_VOID(session.Run(kAddWaiting, {"", session.Shard(), total}));
+  if (total != 0) CAISSON_TRY_VOID(session.Post(kAddWaiting, {"", session.Shard(), total}));
   for (const auto& [tenant, change] : changes) {
-    if (change != 0) CAISSON_TRY_VOID(session.Run(kAddWaiting, {tenant, session.Shard(), change}));
+    if (change != 0) CAISSON_TRY_VOID(session.Post(kAddWaiting, {tenant, session.Shard(), change}));
   }
   return {};
 }

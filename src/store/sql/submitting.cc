@@ -88,8 +88,8 @@ Result<Submitted> SqlStore::Submit(const Job& job, const QueueBounds& bounds, in
                                          job.max_attempts, job.submitted_ms, job.deadline_ms, Number(JobState::kQueued),
                                          Number(lane), job.attempt, job.not_before_ms, event_count}));
     if (inserted == 0) return Error::Conflict("there is a job " + Quoted(job.id) + " already");
-    CAISSON_TRY_VOID(session.Run(kInsertRequest, {job.id, job.request}));
-    for (const auto& [key, value] : job.labels) CAISSON_TRY_VOID(session.Run(kInsertLabel, {job.id, key, value}));
+    CAISSON_TRY_VOID(session.Post(kInsertRequest, {job.id, job.request}));
+    for (const auto& [key, value] : job.labels) CAISSON_TRY_VOID(session.Post(kInsertLabel, {job.id, key, value}));
     CAISSON_TRY_VOID(InsertEvents(session, job.id, event_count, events));
     CAISSON_TRY_VOID(InsertBlobs(session, job.id, job.blobs));
     CAISSON_TRY_VOID(AddWaiting(session, {{job.tenant, 1}}));

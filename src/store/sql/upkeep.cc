@@ -38,9 +38,9 @@ Result<std::vector<Callback>> SqlStore::ClaimCallbacks(int64_t now_ms, int64_t u
 Status SqlStore::SettleCallback(const std::string& job_id, int64_t tries, int64_t next_ms) {
   return database_->Write(Durability::kPrompt, [&](Session& session) -> Status {
     if (next_ms == 0) {
-      CAISSON_TRY_VOID(session.Run(kForgetCallback, {job_id}));
+      CAISSON_TRY_VOID(session.Post(kForgetCallback, {job_id}));
     } else {
-      CAISSON_TRY_VOID(session.Run(kPostponeCallback, {job_id, tries, next_ms}));
+      CAISSON_TRY_VOID(session.Post(kPostponeCallback, {job_id, tries, next_ms}));
     }
     return {};
   });
@@ -52,7 +52,7 @@ Status SqlStore::Remove(const std::string& job_id) {
     if (!IsEnd(job.state)) {
       return Error::Conflict("job " + Quoted(job_id) + " is " + Name(job.state) + ": cancel it before it is removed");
     }
-    CAISSON_TRY_VOID(session.Run(kRemove, {job_id}));
+    CAISSON_TRY_VOID(session.Post(kRemove, {job_id}));
     return {};
   });
 }
@@ -61,7 +61,7 @@ Result<int64_t> SqlStore::Purge(int64_t finished_before_ms, int64_t now_ms, int6
   // Durable, because the files of these jobs go next: a job must not come back without them.
   return Write<int64_t>(Durability::kDurable, [&](Session& session, int64_t& given) -> Status {
     CAISSON_TRY(given, session.Run(kPurgeJobs, {finished_before_ms, limit}));
-    CAISSON_TRY_VOID(session.Run(kPurgeKeys, {now_ms, limit}));
+    CAISSON_TRY_VOID(session.Post(kPurgeKeys, {now_ms, limit}));
     return {};
   });
 }

@@ -128,9 +128,9 @@ Result<Job> SqlStore::Cancel(const std::string& job_id, const std::string& reaso
       return Error::Conflict("job " + Quoted(job_id) + " has ended already, as " + Name(job.state));
     }
     if (!job.lease_token.empty()) {
-      if (!job.cancel_requested) CAISSON_TRY_VOID(session.Run(kAskToStop, {job_id, reason}));
+      if (!job.cancel_requested) CAISSON_TRY_VOID(session.Post(kAskToStop, {job_id, reason}));
     } else {
-      CAISSON_TRY_VOID(session.Run(kSetReason, {job_id, reason}));
+      CAISSON_TRY_VOID(session.Post(kSetReason, {job_id, reason}));
       CAISSON_TRY_VOID(EndJob(session, {job_id, ""}, end));
       CAISSON_TRY_VOID(AddWaiting(session, {{job.tenant, -1}}));
     }
@@ -148,8 +148,8 @@ Result<Job> SqlStore::Requeue(const std::string& job_id, int64_t now_ms, const s
     int64_t last_event = 0;
     CAISSON_TRY_VOID(session.Run(kRequeue, {job_id, now_ms, static_cast<int64_t>(events.size())},
                                  [&](const Row& row) { last_event = row.Int(0); }));
-    CAISSON_TRY_VOID(session.Run(kForgetResult, {job_id}));
-    CAISSON_TRY_VOID(session.Run(kForgetCallback, {job_id}));
+    CAISSON_TRY_VOID(session.Post(kForgetResult, {job_id}));
+    CAISSON_TRY_VOID(session.Post(kForgetCallback, {job_id}));
     CAISSON_TRY_VOID(InsertEvents(session, job_id, last_event, events));
     CAISSON_TRY_VOID(AddWaiting(session, {{job.tenant, 1}}));
     CAISSON_TRY(given, Whole(session, job_id));

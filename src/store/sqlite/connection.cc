@@ -140,6 +140,11 @@ Result<int64_t> Connection::DoRun(const char* statement, bool keep, const sql::V
   return Step(prepared, each);
 }
 
+Status Connection::DoPost(const char* statement, const sql::Values& values) {
+  CAISSON_TRY_VOID(DoRun(statement, true, values, nullptr));
+  return {};
+}
+
 Result<int64_t> Connection::Step(sqlite3_stmt* statement, const sql::EachRow& each) {
   const StatementRow row(statement);
   int64_t rows = 0;

@@ -42,6 +42,7 @@ class Connection final : public sql::Session {
   explicit Connection(std::string path) : path_(std::move(path)) {}
 
   Result<int64_t> DoRun(const char* statement, bool keep, const sql::Values& values, const sql::EachRow& each) override;
+  Status DoPost(const char* statement, const sql::Values& values) override;
   Result<StatementPtr> Prepare(const char* text, bool keep);
   Result<int64_t> Step(sqlite3_stmt* statement, const sql::EachRow& each);
   // The cause of the last failure and what can be done about it.

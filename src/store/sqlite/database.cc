@@ -173,11 +173,14 @@ void SqliteDatabase::RunWriter() {
 }
 
 void SqliteDatabase::RunBatch(const Batch& batch, Durability durability) {
-  if (Status status = TryBatch(batch, durability); !status) {
+  Status whole = TryBatch(batch, durability);
+  if (!whole && batch.size() == 1) {
+    batch.front()->status = std::move(whole);
+  } else if (!whole) {
     // Nothing of it happened. Whose fault it was is not known, so each gets a transaction of its own, and its own
     // error.
     for (Call* call : batch) {
-      Status alone = batch.size() > 1 ? TryBatch({call}, durability) : std::move(status);
+      Status alone = TryBatch({call}, durability);
       if (!alone) call->status = std::move(alone);
     }
   }
