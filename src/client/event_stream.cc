@@ -58,7 +58,7 @@ Status Follow(const Client& client, const std::string& job_id, int64_t after_seq
     ask.timeout_ms = kSilenceMs;
     ask.fields = {{"Accept", "text/event-stream"}, {"Last-Event-ID", std::to_string(after_seq)}};
     EventParser parser;
-    const Status done = client.Stream(ask, [&](std::string_view bytes) {
+    Status done = client.Stream(ask, [&](std::string_view bytes) {
       return parser.Take(bytes, [&](int64_t seq, const std::string& data) -> Status {
         verify::JsonBounds bounds;
         bounds.max_bytes = kMaxEventBytes;

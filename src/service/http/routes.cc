@@ -62,7 +62,7 @@ std::string_view TakeSegment(std::string_view& path) {
 std::optional<std::string> MatchId(std::string_view pattern, std::string_view segment) {
   const std::string_view verb = pattern.substr(pattern.find('}') + 1);
   if (segment.size() < verb.size() || segment.substr(segment.size() - verb.size()) != verb) return std::nullopt;
-  const auto id = PercentDecode(segment.substr(0, segment.size() - verb.size()));
+  auto id = PercentDecode(segment.substr(0, segment.size() - verb.size()));
   if (!id || !policy::IsWord(*id, "._-", kMaxIdBytes)) return std::nullopt;
   return id;
 }
