@@ -204,14 +204,15 @@ Result<Frame> Receive(int connection) {
   return frame;
 }
 
-Status SendOpen(int control, int run_end) {
+Status SendOpen(int control, int run_end, sandbox::Start warmest) {
   const std::string header = {static_cast<char>(Kind::kOpen), kInPacket};
   // Said and not left to the socket's option: the launcher may not have set that yet. The kernel checks it.
   struct ucred sender {};
   sender.pid = ::getpid();
   sender.uid = ::geteuid();
   sender.gid = ::getegid();
-  return SendPacket(control, header, Number(kProtocolVersion), {run_end}, &sender, true);
+  const std::string body = Number(kProtocolVersion) + static_cast<char>(warmest);
+  return SendPacket(control, header, body, {run_end}, &sender, true);
 }
 
 Result<Opening> ReceiveOpen(int control) {
@@ -228,7 +229,13 @@ Result<Opening> ReceiveOpen(int control) {
   length = sizeof(type);
   if (::getsockopt(opening.run.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
     return Error::Invalid("open: not a seqpacket connection");
-  if (packet.bytes.substr(kHeaderBytes) == Number(kProtocolVersion)) return opening;
+  const std::string version = Number(kProtocolVersion);
+  const size_t end = kHeaderBytes + version.size();
+  if (packet.bytes.compare(kHeaderBytes, version.size(), version) == 0 && packet.bytes.size() == end + 1 &&
+      static_cast<unsigned char>(packet.bytes[end]) <= static_cast<unsigned char>(sandbox::Start::kInterpreter)) {
+    opening.warmest = static_cast<sandbox::Start>(packet.bytes[end]);
+    return opening;
+  }
   Error error = Error::Unsupported("the launcher speaks version " + std::to_string(kProtocolVersion) +
                                    " of its protocol and the client another; install both from one release");
   (void)Send(opening.run.get(), Kind::kError, Encode(error), false);
@@ -239,6 +246,15 @@ Status PassOn(int leash, const Opening& opening) {
   // Both ends are the same program, forked: there is nothing to parse.
   const std::string_view sender(reinterpret_cast<const char*>(&opening.sender), sizeof(opening.sender));
   return SendPacket(leash, sender, "", {opening.run.get()}, nullptr, false);
+}
+
+Status PassLeash(int zygote, int leash) { return SendPacket(zygote, "l", "", {leash}, nullptr, false); }
+
+Result<UniqueFd> TakeLeash(int launcher) {
+  CAISSON_TRY_VOID(Wait(launcher, POLLIN));
+  CAISSON_TRY(Packet packet, ReceivePacket(launcher, 1));
+  if (packet.fds.size() != 1) return Error::Invalid("leash: one is needed");
+  return std::move(packet.fds[0]);
 }
 
 Result<Opening> TakePassedOn(int leash) {

@@ -62,14 +62,18 @@ Result<Frame> Receive(int connection);
 // What a client asks a launcher for: a run, supervised at the other end of `run`.
 struct Opening {
   UniqueFd run;
+  sandbox::Start warmest = sandbox::Start::kCold;  // what it may be served with
   struct ucred sender {};  // as the kernel vouches for it
 };
-Status SendOpen(int control, int run_end);
+Status SendOpen(int control, int run_end, sandbox::Start warmest);
 // Does not block. What is no seqpacket connection is refused.
 Result<Opening> ReceiveOpen(int control);
 
 // Between processes of one launcher: gives an opening to the one that will serve it. Only taking waits.
 Status PassOn(int leash, const Opening& opening);
 Result<Opening> TakePassedOn(int leash);
+// Between launcher and zygote: the end of a leash for a new process to be held by. Taking waits; its error is the end.
+Status PassLeash(int zygote, int leash);
+Result<UniqueFd> TakeLeash(int launcher);
 
 }  // namespace caisson::launcher

@@ -45,7 +45,7 @@ void DescribeIsolation(Side& side, Message& isolation) {
   side.Choice("cgroup_driver", isolation.cgroup_driver, sandbox::CgroupDriver::kNone);
   side.Number("host_uid", isolation.host_uid, 0, std::numeric_limits<uint32_t>::max());
   side.Flag("own_id_range", isolation.own_id_range);
-  side.Flag("parked", isolation.parked);
+  side.Choice("start", isolation.start, sandbox::Start::kInterpreter);
   side.List("degraded", isolation.degraded, 64, [&](auto& wall) { side.Text("wall", wall, kMaxSentenceBytes); });
 }
 

@@ -38,7 +38,7 @@
 namespace caisson::launcher {
 
 // Raised whenever a description changes: both ends must be of one build's making.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 // Above every signal's number, with which the records begin that the same connection carries.
 enum class Kind : uint8_t {
@@ -79,6 +79,8 @@ struct CollectMessage {
 };
 
 Result<Encoded> Encode(const StartMessage& message);
+// The Spec alone, as a supervisor passes it on to a PID 1 that it had made ahead.
+Result<Encoded> Encode(const sandbox::Spec& spec);
 Result<Encoded> Encode(const ExecuteMessage& message);
 Result<Encoded> Encode(const CollectMessage& message);
 Result<Encoded> Encode(const sandbox::Isolation& isolation);
@@ -89,6 +91,7 @@ Result<Encoded> Encode(const sandbox::Collected& collected);
 Encoded Encode(const Error& error);
 
 Result<StartMessage> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds);
+Result<sandbox::Spec> DecodeSpec(std::string_view bytes, std::vector<UniqueFd> fds);
 Result<ExecuteMessage> DecodeExecute(std::string_view bytes);
 Result<CollectMessage> DecodeCollect(std::string_view bytes);
 Result<sandbox::Isolation> DecodeIsolation(std::string_view bytes);

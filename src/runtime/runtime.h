@@ -24,7 +24,7 @@ struct IsolationReport {
   std::string cgroup_driver;
   int64_t host_uid = 0;
   std::vector<std::string> degraded;
-  std::string start = "cold";  // "parked": what does not depend on the request had been made before it came
+  std::string start = "cold";  // of policy::kStartNames: what had been made before the request came
 };
 
 // A file the workload left, read while nothing of it was alive.
