@@ -140,7 +140,8 @@ void WriteRules(std::ostream& out, const Rules& rules) {
 // The same walls as sandbox::Spec has them, for those that are built before any request is known.
 void WriteGround(std::ostream& out, const Profile& profile) {
   const auto has = [&](const char* path) {
-    return std::find(profile.writable_paths.begin(), profile.writable_paths.end(), path) != profile.writable_paths.end();
+    return std::find(profile.writable_paths.begin(), profile.writable_paths.end(), path) !=
+           profile.writable_paths.end();
   };
   out << "// Written by profile_compile; do not edit.\n#include \"launcher/ground.h\"\n\nnamespace caisson::launcher "
          "{\n\nsandbox::Spec UsualGround() {\n  sandbox::Spec s;\n";

@@ -63,7 +63,7 @@ Result<Frame> Receive(int connection);
 struct Opening {
   UniqueFd run;
   sandbox::Start warmest = sandbox::Start::kCold;  // what it may be served with
-  struct ucred sender {};  // as the kernel vouches for it
+  struct ucred sender {};                          // as the kernel vouches for it
 };
 Status SendOpen(int control, int run_end, sandbox::Start warmest);
 // Does not block. What is no seqpacket connection is refused.

@@ -1,5 +1,5 @@
-// The interpreter that runs beside the launcher so that workloads can be forked from it: started, watched, started again
-// when it ends, and asked for members of the pool.
+// The interpreter that runs beside the launcher so that workloads can be forked from it: started, watched, started
+// again when it ends, and asked for members of the pool.
 //
 // It is the system's own interpreter, /usr/bin/python3, running caisson-zygote.py, which lies beside the launcher with
 // the module it loads. It imports what it was told to, and then does nothing but fork: it reads no request, so nothing

@@ -52,7 +52,7 @@ struct Berth {
   std::unique_ptr<LimitGroup> group;
   UniqueFd network;  // the network namespace that was made ahead; none: PID 1 makes its own
   UniqueFd own_network;
-  UniqueFd dns;        // where name look-ups arrive in `network`
+  UniqueFd dns;  // where name look-ups arrive in `network`
   // Made before there was a Spec; nothing of these when it was not.
   std::unique_ptr<Expectation> expected;
   FirstProcess first;  // declared last: its end comes before that of all it stands in

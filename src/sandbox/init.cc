@@ -139,8 +139,8 @@ bool ReapEnded(pid_t main_pid, int* main_status) {
 }
 
 void RunCommand(const SetupContext& context, const Order& order, const sigset_t& signals) {
-  // Shares our memory until it executes, unless it never does, which saves copying the page tables; we wait meanwhile, and it writes nothing
-  // but its own stack frames above ours.
+  // Shares our memory until it executes, unless it never does, which saves copying the page tables; we wait meanwhile,
+  // and it writes nothing but its own stack frames above ours.
   // NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
   const bool served = IsServed(context, order.command);
   const pid_t main_pid = served ? ::fork() : ::vfork();

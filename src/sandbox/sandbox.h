@@ -31,8 +31,8 @@ struct Isolation {
   std::string seccomp_sha256;
   int landlock_abi = 0;
   CgroupDriver cgroup_driver = CgroupDriver::kNone;
-  uid_t host_uid = 0;                 // what the inside user is outside
-  bool own_id_range = false;          // false: rootless, the caller's own user
+  uid_t host_uid = 0;         // what the inside user is outside
+  bool own_id_range = false;  // false: rootless, the caller's own user
   Start start = Start::kCold;
   std::vector<std::string> degraded;  // what the profile accepted losing, each with its reason
 };

@@ -30,8 +30,8 @@ struct SetupContext {
   Spec late_spec;
   std::unique_ptr<ExtendedProgram> late_filter;
   const Interpreter* interpreter = nullptr;  // runs in this program, and may serve instead of executing another
-  bool may_drop_groups = false;            // started by root: the id map allows setgroups
-  bool limit_processes_by_rlimit = false;  // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
+  bool may_drop_groups = false;              // started by root: the id map allows setgroups
+  bool limit_processes_by_rlimit = false;    // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
   int landlock_abi = 0;
   bool network_made_ahead = false;  // we were born into our network namespace, and loopback is up
   cpu_set_t cpus{};                 // the CPUs the workload may see: as many as its quota pays for

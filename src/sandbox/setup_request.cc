@@ -1,5 +1,5 @@
-// The step that turns a sandbox made ahead into one for a request. Runs: child after clone, made ahead: unlike the other
-// steps it may allocate, because nothing else has ever run in this process.
+// The step that turns a sandbox made ahead into one for a request. Runs: child after clone, made ahead: unlike the
+// other steps it may allocate, because nothing else has ever run in this process.
 #include <fcntl.h>
 #include <sys/mount.h>
 

@@ -160,7 +160,8 @@ class LaunchedRuntime : public Runtime {
     }
     CAISSON_TRY(const Encoded start, launcher::Encode(message));
     // Where nothing is for an interpreter, a smaller process is forked faster.
-    CAISSON_TRY(UniqueFd connection, Open(UsesInterpreter(message.spec) ? warmest : std::min(warmest, sandbox::Start::kParked)));
+    CAISSON_TRY(UniqueFd connection,
+                Open(UsesInterpreter(message.spec) ? warmest : std::min(warmest, sandbox::Start::kParked)));
     Status sent = launcher::Send(connection.get(), Kind::kStart, start, true);
     // A launcher that refused has said why and closed; that is to be read before its silence is judged.
     if (!sent && sent.error().kind != ErrorKind::kSystem) return std::move(sent).error();
