@@ -204,16 +204,27 @@ Result<Frame> Receive(int connection) {
   return frame;
 }
 
-Status SendOpen(int control, int run_end, sandbox::Start warmest) {
+namespace {
+
+constexpr char kStatusOnly = 0x7f;  // in the place of the warmest start
+
+Status SendOpening(int control, int end, char what) {
   const std::string header = {static_cast<char>(Kind::kOpen), kInPacket};
   // Said and not left to the socket's option: the launcher may not have set that yet. The kernel checks it.
   struct ucred sender {};
   sender.pid = ::getpid();
   sender.uid = ::geteuid();
   sender.gid = ::getegid();
-  const std::string body = Number(kProtocolVersion) + static_cast<char>(warmest);
-  return SendPacket(control, header, body, {run_end}, &sender, true);
+  return SendPacket(control, header, Number(kProtocolVersion) + what, {end}, &sender, true);
 }
+
+}  // namespace
+
+Status SendOpen(int control, int run_end, sandbox::Start warmest) {
+  return SendOpening(control, run_end, static_cast<char>(warmest));
+}
+
+Status SendStatusRequest(int control, int answer_end) { return SendOpening(control, answer_end, kStatusOnly); }
 
 Result<Opening> ReceiveOpen(int control) {
   CAISSON_TRY(Packet packet, ReceivePacket(control, 64));
@@ -231,9 +242,12 @@ Result<Opening> ReceiveOpen(int control) {
     return Error::Invalid("open: not a seqpacket connection");
   const std::string version = Number(kProtocolVersion);
   const size_t end = kHeaderBytes + version.size();
-  if (packet.bytes.compare(kHeaderBytes, version.size(), version) == 0 && packet.bytes.size() == end + 1 &&
-      static_cast<unsigned char>(packet.bytes[end]) <= static_cast<unsigned char>(sandbox::Start::kInterpreter)) {
-    opening.warmest = static_cast<sandbox::Start>(packet.bytes[end]);
+  if (packet.bytes.compare(kHeaderBytes, version.size(), version) == 0 && packet.bytes.size() == end + 1) {
+    const char what = packet.bytes[end];
+    opening.is_status = what == kStatusOnly;
+    if (!opening.is_status && (what < 0 || what > static_cast<char>(sandbox::Start::kInterpreter)))
+      return Error::Invalid("open: for nothing that is known");
+    if (!opening.is_status) opening.warmest = static_cast<sandbox::Start>(what);
     return opening;
   }
   Error error = Error::Unsupported("the launcher speaks version " + std::to_string(kProtocolVersion) +

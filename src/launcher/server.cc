@@ -201,8 +201,19 @@ class Server {
       if (!listener_) ended_ = true;
       return;
     }
+    if (opening->is_status) return Tell(opening->run.get());
     if (const Status started = StartRun(*opening); !started)
       (void)Send(opening->run.get(), Kind::kError, Encode(started.error()), false);
+  }
+
+  void Tell(int asker) const {
+    StatusMessage status;
+    for (const auto& [name, pool] : {std::pair{"parked", &pool_}, std::pair{"zygote", &zygote_pool_}}) {
+      const Pool::Counts counts = pool->counts();
+      status.pools.push_back({name, counts.ready, counts.preparing, counts.taken, counts.missed, counts.died});
+    }
+    status.interpreters_died = zygote_.died();
+    if (const Result<Encoded> encoded = Encode(status)) (void)Send(asker, Kind::kStatus, *encoded, false);
   }
 
   Status StartRun(Opening& opening) {
