@@ -4,15 +4,14 @@
 
 with a socket to the launcher as descriptor 3. Imports the modules, and then only forks: no foreign code ever runs here.
 
-What is forked runs `begin`, then the file, module or text it was asked for, then `end`, all behind the sandbox's walls.
-Together they do what the interpreter does before and after the user's program. What differs all the same is listed in
-docs/user/compatibility.md.
+What is forked runs `begin`, then the file, module or text it was asked for, then the exit functions and `forget`, all
+behind the sandbox's walls, as the interpreter does before and after the user's program. What differs all the same is
+listed in docs/user/compatibility.md.
 """
 import sys
 
 OWN_DIRECTORY = sys.path.pop(0)  # of this file, and no place for anybody's modules
 
-import atexit  # noqa: E402
 import builtins  # noqa: E402
 import gc  # noqa: E402
 import importlib.machinery  # noqa: E402
@@ -60,19 +59,19 @@ def set_environment(lines):
         os.environ[name] = value
 
 
-def open_stream(descriptor, name, mode, errors):
+def open_stream(descriptor, name, mode, like):
     binary = io.open(descriptor, mode + "b", -1, closefd=False)
     binary.raw.name = name
     terminal = binary.raw.isatty()
-    stream = io.TextIOWrapper(binary, "utf-8", errors, "\n", line_buffering=terminal or descriptor == 2)
+    buffering = terminal or descriptor == 2
+    stream = io.TextIOWrapper(binary, like.encoding, like.errors, "\n", line_buffering=buffering)
     stream.mode = mode
     return stream
 
 
 def open_streams():
-    for descriptor, name, mode, errors in (
-            (0, "stdin", "r", "strict"), (1, "stdout", "w", "strict"), (2, "stderr", "w", "backslashreplace")):
-        stream = open_stream(descriptor, f"<{name}>", mode, errors)
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        stream = open_stream(descriptor, f"<{name}>", mode, getattr(sys, name))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -122,17 +121,6 @@ def begin(argv, environment, kind, target, arguments, isolated, no_bytecode, no_
     return file
 
 
-def code_of(value, code):
-    """The exit code that sys.exit(value) asks for."""
-    value = getattr(value, "code", None) if isinstance(value, SystemExit) else None
-    if value is None:
-        return code
-    if isinstance(value, int):
-        return value
-    print(value, file=sys.stderr)
-    return 1
-
-
 def clear(module):
     """Takes the module's names away, private ones first, as the interpreter does at its end."""
     names = vars(module)
@@ -142,35 +130,18 @@ def clear(module):
                 names[name] = None
 
 
-def flush():
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None and not stream.closed:
-                stream.flush()
-        except (OSError, ValueError):
-            return False
-    return True
-
-
-def end(value, code):
-    """What an interpreter does when the program has ended; returns the exit code."""
-    code = code_of(value, code)
-    threading = sys.modules.get("threading")
-    if threading is not None:
-        threading._shutdown()
-    atexit._run_exitfuncs()
-    flushed = flush()
-    # Only what the program brought: taking down what is shared with the zygote would cost more than the whole run.
+def forget():
+    """Takes down what the program brought, after its exit functions. What is shared with the zygote stays: taking that
+    down would cost more than the whole run."""
     for name in [name for name in sys.modules if name not in preloaded]:
         if isinstance(sys.modules[name], types.ModuleType):
             clear(sys.modules[name])
     clear(sys.modules["__main__"])
     gc.collect()
-    return code if flush() and flushed else 120
 
 
 preload(sys.argv[1] if len(sys.argv) > 1 else "")
 preloaded = frozenset(sys.modules)
 gc.collect()
 gc.freeze()
-native.serve(begin, end)
+native.serve(begin, forget)

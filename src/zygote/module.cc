@@ -46,11 +46,55 @@ PyObject* Strings(const std::vector<std::string>& strings) {
   return list;
 }
 
+// False when something could not be written.
+bool FlushStreams() {
+  bool flushed = true;
+  for (const char* name : {"stdout", "stderr"}) {
+    PyObject* stream = PySys_GetObject(name);  // borrowed
+    if (stream == nullptr || stream == Py_None) continue;
+    PyObject* closed = PyObject_GetAttrString(stream, "closed");
+    const bool is_closed = closed != nullptr && PyObject_IsTrue(closed) == 1;
+    PyErr_Clear();
+    if (is_closed || PyObject_CallMethod(stream, "flush", nullptr) != nullptr) continue;
+    flushed = false;
+    if (std::strcmp(name, "stdout") == 0) {
+      PyErr_WriteUnraisable(stream);
+    } else {
+      PyErr_Clear();  // there is nowhere to say it
+    }
+  }
+  return flushed;
+}
+
+void CallIfLoaded(const char* module_name, const char* function) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), module_name);  // borrowed
+  if (module != nullptr && PyObject_CallMethod(module, function, nullptr) == nullptr) PyErr_WriteUnraisable(module);
+}
+
+// Takes what the program ended with, says it as the interpreter would, and returns the exit code.
+int TakeRaised() {
+  if (PyErr_ExceptionMatches(PyExc_SystemExit) == 0) {
+    PyErr_Print();
+    return 1;
+  }
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyObject* code = PyObject_GetAttrString(value, "code");
+  if (code == nullptr || code == Py_None) return 0;
+  if (PyLong_Check(code)) return static_cast<int>(PyLong_AsLong(code));
+  PyObject* sink = PySys_GetObject("stderr");
+  if (sink != nullptr && sink != Py_None) PyFile_WriteObject(code, sink, Py_PRINT_RAW);
+  PySys_WriteStderr("\n");
+  PyErr_Clear();
+  return 1;
+}
+
 class RunningPython : public sandbox::Interpreter {
  public:
-  // `begin` and `end` are the functions of caisson-zygote.py that run before and after a workload's own text.
-  RunningPython(PyObject* begin, PyObject* end)
-      : begin_(begin), end_(end), started_with_(StartVariables(OwnEnvironment())) {
+  // Functions of caisson-zygote.py that run before and after a workload's own text.
+  RunningPython(PyObject* begin, PyObject* forget)
+      : begin_(begin), forget_(forget), started_with_(StartVariables(OwnEnvironment())) {
     ::stat("/proc/self/exe", &program_);
     for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, nullptr, &dispositions_[signal]);
   }
@@ -125,29 +169,22 @@ class RunningPython : public sandbox::Interpreter {
   // What an interpreter does at its end, and the exit code.
   int End(PyObject* ran) const {
     const bool interrupted = ran == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0;
-    PyObject *type = nullptr, *value = Py_None, *trace = nullptr;
-    int code = 0;
-    if (ran == nullptr && PyErr_ExceptionMatches(PyExc_SystemExit) != 0) {
-      PyErr_Fetch(&type, &value, &trace);
-      PyErr_NormalizeException(&type, &value, &trace);
-    } else if (ran == nullptr) {
-      PyErr_Print();
-      code = 1;
-    }
-    PyObject* ended = PyObject_CallFunction(end_, "Oi", value, code);
-    if (ended == nullptr) {
-      PyErr_Print();
-      return 1;
-    }
+    int code = ran == nullptr ? TakeRaised() : 0;
+    // From here, so that no frame of ours shows in what they print.
+    CallIfLoaded("threading", "_shutdown");
+    CallIfLoaded("atexit", "_run_exitfuncs");
+    const bool flushed = FlushStreams();
+    if (PyObject_CallNoArgs(forget_) == nullptr) PyErr_Clear();
+    if (!flushed || !FlushStreams()) code = 120;
     if (interrupted) {
       ::signal(SIGINT, SIG_DFL);
       ::kill(::getpid(), SIGINT);
     }
-    return static_cast<int>(PyLong_AsLong(ended)) & 0xff;
+    return code & 0xff;
   }
 
   PyObject* const begin_;
-  PyObject* const end_;
+  PyObject* const forget_;
   const std::vector<std::string> started_with_;
   struct stat program_ {};
   struct sigaction dispositions_[NSIG] = {};
@@ -158,11 +195,11 @@ pid_t ForkSibling() {
   return static_cast<pid_t>(::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
 }
 
-// serve(begin, end): never returns to Python but in the end, when the launcher lets go.
+// serve(begin, forget): never returns to Python but in the end, when the launcher lets go.
 PyObject* Serve(PyObject*, PyObject* functions) {
-  PyObject *begin = nullptr, *end = nullptr;
-  if (PyArg_ParseTuple(functions, "OO", &begin, &end) == 0) return nullptr;
-  const RunningPython python(begin, end);
+  PyObject *begin = nullptr, *forget = nullptr;
+  if (PyArg_ParseTuple(functions, "OO", &begin, &forget) == 0) return nullptr;
+  const RunningPython python(begin, forget);
   const pid_t launcher = ::getppid();
   for (;;) {
     Result<UniqueFd> leash = launcher::TakeLeash(kControl);
