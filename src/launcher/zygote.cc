@@ -52,7 +52,9 @@ void ShowSystemReadOnly() {
   // is not served.
   const char* const environment[] = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1",
                                      "PYTHONNOUSERSITE=1", nullptr};
-  const char* const arguments[] = {kInterpreter, script.c_str(), modules.c_str(), nullptr};
+  // What is shown of a command line lies where the first one was; the last word makes room for others.
+  const std::string room(4096, '-');
+  const char* const arguments[] = {kInterpreter, script.c_str(), modules.c_str(), room.c_str(), nullptr};
   ::execve(kInterpreter, const_cast<char**>(arguments), const_cast<char**>(environment));
   std::fprintf(stderr, "caisson-launcher: cannot start %s: %s\n", kInterpreter, std::strerror(errno));
   ::_exit(127);

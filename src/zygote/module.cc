@@ -12,15 +12,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/channel.h"
 #include "launcher/supervisor.h"
+#include "linux/files.h"
 #include "sandbox/interpreter.h"
 #include "zygote/python_command.h"
 
@@ -34,6 +38,22 @@ std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
   return variables;
+}
+
+// What /proc/self/cmdline shows, as memory.
+std::span<char> FindShownArguments() {
+  const Result<std::string> text = linux_sys::ReadSmallFile(AT_FDCWD, "/proc/self/stat", 4096);
+  // Fields are counted from behind the program's name, which may hold anything.
+  constexpr int kState = 3, kArgumentsStart = 48;
+  size_t at = text ? text->rfind(')') : std::string::npos;
+  for (int number = kState - 1; at != std::string::npos && number < kArgumentsStart; ++number)
+    at = text->find(' ', at + 1);
+  if (at == std::string::npos) return {};
+  char* rest = nullptr;
+  const unsigned long start = std::strtoul(text->c_str() + at, &rest, 10);
+  const unsigned long end = std::strtoul(rest, nullptr, 10);
+  if (start == 0 || end <= start) return {};
+  return {reinterpret_cast<char*>(start), end - start};  // NOLINT(performance-no-int-to-ptr): as the kernel names it
 }
 
 PyObject* Strings(const std::vector<std::string>& strings) {
@@ -96,6 +116,7 @@ class RunningPython : public sandbox::Interpreter {
   RunningPython(PyObject* begin, PyObject* forget)
       : begin_(begin), forget_(forget), started_with_(StartVariables(OwnEnvironment())) {
     ::stat("/proc/self/exe", &program_);
+    shown_ = FindShownArguments();
     for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, nullptr, &dispositions_[signal]);
   }
 
@@ -114,6 +135,7 @@ class RunningPython : public sandbox::Interpreter {
 
   [[noreturn]] void Become(const sandbox::Command& command) const override {
     ::prctl(PR_SET_NAME, "python3", 0, 0, 0);
+    ShowArguments(command.argv);
     // As after executing a program that may be read. PID 1, which is not for looking into, keeps what it is.
     ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &dispositions_[signal], nullptr);
@@ -134,6 +156,19 @@ class RunningPython : public sandbox::Interpreter {
  private:
   static std::string Below(const std::string& directory, const std::string& path) {
     return path[0] == '/' ? path : directory + "/" + path;
+  }
+
+  // As much as there is room for.
+  void ShowArguments(const std::vector<std::string>& argv) const {
+    if (shown_.empty()) return;
+    std::memset(shown_.data(), 0, shown_.size());
+    size_t used = 0;
+    for (const std::string& argument : argv) {
+      const size_t size = std::min(argument.size(), shown_.size() - 1 - used);
+      std::memcpy(shown_.data() + used, argument.data(), size);
+      used += size + 1;
+      if (used >= shown_.size()) return;
+    }
   }
 
   static PyObject* Call(PyObject* begin, const sandbox::Command& command, const PythonCommand& asked) {
@@ -187,6 +222,7 @@ class RunningPython : public sandbox::Interpreter {
   PyObject* const forget_;
   const std::vector<std::string> started_with_;
   struct stat program_ {};
+  std::span<char> shown_;  // where the kernel finds our command line
   struct sigaction dispositions_[NSIG] = {};
 };
 
@@ -201,11 +237,16 @@ PyObject* Serve(PyObject*, PyObject* functions) {
   if (PyArg_ParseTuple(functions, "OO", &begin, &forget) == 0) return nullptr;
   const RunningPython python(begin, forget);
   const pid_t launcher = ::getppid();
+  // SECURITY: we run from a read-only mount, in a mount namespace of our own; supervisors mount what clients of the
+  // launcher opened, in the launcher's.
+  const std::string launchers = "/proc/" + std::to_string(launcher) + "/ns/mnt";
+  const UniqueFd mounts(::geteuid() == 0 ? ::open(launchers.c_str(), O_RDONLY | O_CLOEXEC) : -1);
   for (;;) {
     Result<UniqueFd> leash = launcher::TakeLeash(kControl);
     if (!leash) ::_exit(0);
     const pid_t member = ForkSibling();
     if (member == 0) {
+      if (mounts && ::setns(mounts.get(), CLONE_NEWNS) != 0) ::_exit(1);
       launcher::ServeParked(launcher::ForgetLauncher(launcher, *std::move(leash), "caisson-parked"), &python);
       ::_exit(0);
     }
