@@ -198,6 +198,14 @@ void KeepOnlyStreams(const SetupContext& context) {
   if (::close_range(static_cast<unsigned>(last) + 1, ~0U, 0) != 0) ::_exit(1);
 }
 
+// SECURITY: where the workload is forked from us and executes nothing, it has what we have in memory. That is its own
+// request, and in it the places on the host of what is mounted, which are not its business.
+void ForgetHostPaths(Spec& spec) {
+  const auto forget = [](std::string& path) { ::explicit_bzero(path.data(), path.size()); };
+  if (spec.workspace) forget(spec.workspace->source_path);
+  for (Mount& mount : spec.mounts) forget(mount.source_path);
+}
+
 }  // namespace
 
 void RunInit(SetupContext& context) {
@@ -208,6 +216,7 @@ void RunInit(SetupContext& context) {
   reset.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
   RunSetup(context);
+  ForgetHostPaths(context.late_spec);
 
   sigset_t signals;
   ::sigemptyset(&signals);
