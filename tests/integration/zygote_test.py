@@ -138,7 +138,7 @@ class ZygoteCase:
     def zygote(self):
         """The process number of the interpreter that is forked from."""
         for pid in self.launcher.supervisors():
-            if b"caisson-zygote.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "python3\n":
                 return pid
         return None
 

@@ -278,6 +278,48 @@ class Deaths(ServiceCase):
         self.assertEqual((job["state"], job["attempt"]), ("succeeded", 1))
 
 
+class Pools(ServiceCase):
+    """Sandboxes kept ready: used, replaced when they die, and shown in the metrics."""
+
+    def setUp(self):
+        super().setUp()
+        if not (caisson.find_binary().parent / "caisson_zygote.so").exists():
+            caisson.skip("zygote", "this build has no caisson_zygote.so: an interpreter cannot load what is instrumented")
+        self.service = self.serve(parked=4, python_modules=["json", "re"])
+
+    def start_of_job(self):
+        answer = self.service.submit("import json; print(json.dumps([1]))", wait="30s")
+        self.assertEqual((answer.status, answer.json["status"]), (200, "pass"), answer.body)
+        return answer.json["isolation"]["start"]
+
+    def test_jobs_start_in_them(self):
+        caisson.wait_until(lambda: self.start_of_job() == "zygote", 30, "a job forked from the interpreter")
+        self.assertGreaterEqual(self.service.metric('caisson_pool_taken_total{start="zygote"}'), 1)
+        ready = 'caisson_pool_members{start="zygote",state="ready"}'
+        caisson.wait_until(lambda: self.service.metric(ready) >= 1, 30, "members are shown")
+
+    def test_deaths_are_counted_and_made_good(self):
+        caisson.wait_until(lambda: self.start_of_job() == "zygote", 30, "a job forked from the interpreter")
+        launcher = min(self.service.processes("caisson-launcher"))
+        children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children")
+
+        def named(name):
+            return [int(pid) for pid in children.read_text().split()
+                    if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name]
+
+        def died():
+            return sum(self.service.metric(f'caisson_pool_died_total{{start="{start}"}}') for start in ("parked", "zygote"))
+
+        caisson.wait_until(lambda: len(named("caisson-parked")) > 0, 30, "a member")
+        os.kill(named("caisson-parked")[0], signal.SIGKILL)
+        caisson.wait_until(lambda: died() == 1, 30, "its death is counted")
+        os.kill(named("python3")[0], signal.SIGKILL)
+        caisson.wait_until(lambda: self.service.metric("caisson_interpreters_died_total") == 1, 30, "its death is counted")
+        for _ in range(8):
+            self.start_of_job()
+        caisson.wait_until(lambda: self.start_of_job() == "zygote", 30, "a job forked from the next interpreter")
+
+
 class Approvals(ServiceCase):
     def setUp(self):
         super().setUp()
