@@ -59,8 +59,9 @@ struct SetupContext {
   int dns_fd = -1;
   int terminal_fd = -1;  // master side
   int terminal_slave_fd = -1;
-  // Between mount steps only.
+  // Between steps only.
   int scratch_fs_fd = -1;
+  int ruleset_fd = -1;
 };
 
 // Whether a step can be done before there is a request.
@@ -121,7 +122,9 @@ int RaiseLoopback(SetupContext& context);
 int NameHost(SetupContext& context);
 int SetResourceLimits(SetupContext& context);
 int ForbidNewPrivileges(SetupContext& context);
+int ListPaths(SetupContext& context);
 int RestrictPaths(SetupContext& context);
+int LimitCapabilities(SetupContext& context);
 int DropCapabilities(SetupContext& context);
 int DieWithSupervisor(SetupContext& context);
 int InstallFilter(SetupContext& context);

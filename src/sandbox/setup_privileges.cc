@@ -217,7 +217,16 @@ int ForbidNewPrivileges(SetupContext&) {
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 0 : errno;
 }
 
-int RestrictPaths(SetupContext& context) {
+namespace {
+
+uint64_t WriteRights(int abi) {
+  return linux_abi::LandlockAllFsRights(abi) &
+         ~(linux_abi::kLandlockFsMakeChar | linux_abi::kLandlockFsMakeBlock | linux_abi::kLandlockFsIoctlDev);
+}
+
+}  // namespace
+
+int ListPaths(SetupContext& context) {
   const int abi = context.landlock_abi;
   if (CAISSON_LEFT_OUT("landlock")) return 0;
   if (abi == 0) return 0;  // the supervisor has already refused, or the profile does without and the record says so
@@ -228,32 +237,42 @@ int RestrictPaths(SetupContext& context) {
     attr.scoped = linux_abi::kLandlockScopeAbstractUnixSocket | linux_abi::kLandlockScopeSignal;
     size = sizeof(attr);
   }
-  const int ruleset = linux_sys::LandlockCreateRuleset(&attr, size, 0);
-  if (ruleset < 0) return errno;
+  context.ruleset_fd = linux_sys::LandlockCreateRuleset(&attr, size, 0);
+  if (context.ruleset_fd < 0) return errno;
 
   const uint64_t read = linux_abi::kLandlockFsExecute | linux_abi::kLandlockFsReadFile | linux_abi::kLandlockFsReadDir;
-  const uint64_t write =
-      all & ~(linux_abi::kLandlockFsMakeChar | linux_abi::kLandlockFsMakeBlock | linux_abi::kLandlockFsIoctlDev);
   const uint64_t device =
       all & (read | linux_abi::kLandlockFsWriteFile | linux_abi::kLandlockFsTruncate | linux_abi::kLandlockFsIoctlDev);
-  int error = AllowBeneath(ruleset, "/", read);
-  if (error == 0) error = AllowBeneath(ruleset, "/dev", device);
-  const Spec& spec = *context.spec;
-  if (error == 0) error = AllowBeneath(ruleset, "/scratch", write);
-  if (error == 0 && spec.writable_tmp) error = AllowBeneath(ruleset, "/tmp", write);
-  if (error == 0 && spec.writable_shm) error = AllowBeneath(ruleset, "/dev/shm", write);
-  if (error == 0 && (spec.workspace ? spec.workspace->access != Access::kReadOnly : spec.workspace_files_writable)) {
-    error = AllowBeneath(ruleset, "/workspace", write);
-  }
-  for (const Mount& mount : spec.mounts) {
-    if (error == 0 && mount.access != Access::kReadOnly) error = AllowBeneath(ruleset, mount.target.c_str(), write);
-  }
-  if (error == 0 && linux_sys::LandlockRestrictSelf(ruleset, 0) != 0) error = errno;
-  ::close(ruleset);
+  const uint64_t write = WriteRights(abi);
+  int error = AllowBeneath(context.ruleset_fd, "/", read);
+  if (error == 0) error = AllowBeneath(context.ruleset_fd, "/dev", device);
+  if (error == 0) error = AllowBeneath(context.ruleset_fd, "/scratch", write);
+  if (error == 0 && context.spec->writable_tmp) error = AllowBeneath(context.ruleset_fd, "/tmp", write);
+  if (error == 0 && context.spec->writable_shm) error = AllowBeneath(context.ruleset_fd, "/dev/shm", write);
   return error;
 }
 
-int DropCapabilities(SetupContext&) {
+int RestrictPaths(SetupContext& context) {
+  if (context.ruleset_fd < 0) return 0;
+  int error = 0;
+  if (context.landlock_abi != 0) {  // else the request does without
+    const Spec& spec = *context.spec;
+    const uint64_t write = WriteRights(context.landlock_abi);
+    if (spec.workspace ? spec.workspace->access != Access::kReadOnly : spec.workspace_files_writable) {
+      error = AllowBeneath(context.ruleset_fd, "/workspace", write);
+    }
+    for (const Mount& mount : spec.mounts) {
+      if (error == 0 && mount.access != Access::kReadOnly)
+        error = AllowBeneath(context.ruleset_fd, mount.target.c_str(), write);
+    }
+    if (error == 0 && linux_sys::LandlockRestrictSelf(context.ruleset_fd, 0) != 0) error = errno;
+  }
+  ::close(context.ruleset_fd);
+  context.ruleset_fd = -1;
+  return error;
+}
+
+int LimitCapabilities(SetupContext&) {
   if (CAISSON_LEFT_OUT("capabilities")) return 0;
   // The bounding set ends where the kernel says EINVAL.
   for (int capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
@@ -263,7 +282,11 @@ int DropCapabilities(SetupContext&) {
                                     SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                     SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
   if (::prctl(PR_SET_SECUREBITS, kLocked, 0, 0, 0) != 0) return errno;
-  if (::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0) return errno;
+  return ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 ? 0 : errno;
+}
+
+int DropCapabilities(SetupContext&) {
+  if (CAISSON_LEFT_OUT("capabilities")) return 0;
   struct __user_cap_header_struct header {
     _LINUX_CAPABILITY_VERSION_3, 0
   };
