@@ -28,12 +28,21 @@ def load_module(name, path):
     return module
 
 
+# Libraries that would start threads when they are loaded; a fork has only the one that forked.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 def preload(names):
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     for name in filter(None, names.split(",")):
         try:
             importlib.import_module(name)
         except ImportError as error:
             print(f"caisson-launcher: --python: {error}", file=sys.stderr)
+    for variable in ONE_THREAD:
+        del os.environ[variable]
+    if len(os.listdir("/proc/self/task")) != 1:
+        sys.exit(f"caisson-launcher: --python: of {names} one has started threads, and cannot be forked with them")
 
 
 native = load_module("caisson_zygote", os.path.join(OWN_DIRECTORY, "caisson_zygote.so"))
