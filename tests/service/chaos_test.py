@@ -37,11 +37,12 @@ CLIENTS = 4
 
 
 class Round:
-    def __init__(self, jobs, seed, server=None):
+    def __init__(self, jobs, seed, server=None, **keys):
         self.random = random.Random(seed)
         self.jobs = jobs
         self.server = server
-        keys = {"database": server.database()} if server else {}
+        if server:
+            keys["database"] = server.database()
         # Deaths that the chaos causes are many more than a job should have to survive in life.
         self.service = Service(workers=4, max_attempts=100, drain="1s", **keys)
         self.ids = {}
@@ -77,10 +78,12 @@ class Round:
             self.server.start()
         else:
             # The launcher and the supervisors it forked are one program: the oldest is the launcher.
-            pids = sorted(self.service.processes("caisson-launcher"))
-            pids = pids[:1] if victim == "caisson-launcher" else pids[1:]
-            if pids:
-                with contextlib.suppress(ProcessLookupError):
+            pids = sorted(self.service.processes("caisson-launcher"))[:1]
+            with contextlib.suppress(OSError):
+                if victim == "supervisor" and pids:  # or what else it has: parked ones, an interpreter
+                    children = pathlib.Path(f"/proc/{pids[0]}/task/{pids[0]}/children").read_text().split()
+                    pids = [int(pid) for pid in children]
+                if pids:
                     os.kill(self.random.choice(pids), signal.SIGKILL)
 
     def ended(self):
@@ -128,18 +131,25 @@ class Round:
         return retries
 
 
+def has_zygote():
+    return (caisson.find_binary().parent / "caisson_zygote.so").exists()
+
+
 class Chaos(unittest.TestCase):
     JOBS = int(os.environ.get("CAISSON_CHAOS_JOBS", "40"))
     SEED = int(os.environ.get("CAISSON_CHAOS_SEED", "1"))
 
-    def one(self, server=None):
-        chaos = Round(self.JOBS, self.SEED, server)
+    def one(self, server=None, **keys):
+        chaos = Round(self.JOBS, self.SEED, server, **keys)
         chaos.run()
         print(f"{self.JOBS} jobs, seed {self.SEED}, deaths {dict(chaos.deaths)}: none lost, none doubled", flush=True)
         self.assertGreater(sum(chaos.deaths.values()), 0)
 
     def test_sqlite(self):
         self.one()
+
+    def test_warm_starts(self):
+        self.one(parked=4, **({"python_modules": ["json"]} if has_zygote() else {}))
 
     def test_postgres(self):
         with postgres.Postgres() as server:
