@@ -10,7 +10,7 @@
 
 namespace caisson::cli {
 
-Progress::Progress(bool silent) : silent_(silent), live_(!silent && ::isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool quiet, bool json) : quiet_(quiet), live_(!quiet && !json && ::isatty(STDERR_FILENO) != 0) {}
 
 void Progress::Show(const std::string& line) {
   std::fprintf(stderr, "\r\033[K%s …", line.c_str());
@@ -27,7 +27,7 @@ void Progress::Started(const std::string& check, size_t index, size_t count) {
 
 void Progress::On(const nlohmann::json& event) {
   const std::string type = Shown(event, "type");
-  if (type == "approval_requested" && !silent_) {
+  if (type == "approval_requested" && !quiet_) {
     Clear();
     std::fprintf(stderr, "caisson: waits for approval; see: caisson approvals show %s\n",
                  Shown(event, "approval_id").c_str());

@@ -9,7 +9,7 @@ namespace caisson::cli {
 
 class Progress {
  public:
-  explicit Progress(bool silent);
+  Progress(bool quiet, bool json);
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -23,8 +23,8 @@ class Progress {
  private:
   void Show(const std::string& line);
 
-  bool silent_;
-  bool live_;  // standard error is a terminal
+  bool quiet_;
+  bool live_;  // standard error is a terminal, and its reader a person
 };
 
 }  // namespace caisson::cli

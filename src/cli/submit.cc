@@ -59,7 +59,7 @@ Result<Shipment> MakeShipment(const SubmitFlags& flags) {
 }
 
 Result<int> AwaitAndPrint(const client::Client& client, const std::string& job_id, const SubmitFlags& flags) {
-  Progress progress(flags.quiet || flags.service.json);
+  Progress progress(flags.quiet, flags.service.json);
   CAISSON_TRY(const json result, AwaitResult(client, job_id, [&](const json& event) { progress.On(event); }));
   progress.Clear();
   CAISSON_TRY(const int exit_code, ExitCodeOf(result));

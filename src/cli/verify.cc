@@ -136,7 +136,7 @@ int VerifyHere(const VerifyFlags& flags, VerifyOutputs& outputs, runtime::Runtim
     Complain(trail.error().message);
     return kInfrastructure;
   }
-  Progress progress(flags.shared.quiet || flags.shared.json);
+  Progress progress(flags.shared.quiet, flags.shared.json);
   Status network = RefuseNetwork(flags.shared);
   policy::Decision decision;
   Result<verify::Admitted> admitted =

@@ -152,7 +152,7 @@ Result<int> Run(const client::Client& client, const Shipment& shipment, const Ve
   const std::string job_id = Shown(job, "job_id");
   Result<json> result = Error{};
   {
-    Progress progress(flags.shared.quiet || flags.shared.json);
+    Progress progress(flags.shared.quiet, flags.shared.json);
     const CancelOnSignal cancel(client, job_id);
     result = AwaitResult(client, job_id, [&](const json& event) {
       outputs.events.Relay(event);

@@ -94,6 +94,7 @@ class SameVerdicts(Case):
         self.file("tree/tool", "#!/bin/sh\necho ran\n", 0o755)
         self.file("tree/" + "n" * 120, "a long name")
         (self.place / "tree/same").symlink_to("tool")
+        (self.place / "tree/far").symlink_to("n" * 120)
         (self.place / "tree/empty").mkdir()
         shutil.make_archive(self.place / "packed", "gztar", self.place / "tree")
         for arguments, code, failure_class in (
@@ -131,6 +132,21 @@ class SameVerdicts(Case):
         self.file("tree/main.py", "print(1)\n")
         self.assertEqual(self.result("named.json")[0]["request_id"], "mine")
         self.assertEqual([(job["request_id"], job["labels"]) for job in self.jobs(service)], [("mine", {"a": "b"})])
+
+
+    def test_an_approval_is_waited_for(self):
+        service = self.service()
+        self.file("install.json", json.dumps({"source": {"files": {"main.py": ""}}, "checks": [
+            {"name": "install", "tier": "run", "argv": ["/usr/bin/python3", "-m", "pip", "install", "left-pad"]}]}))  # fmt: skip
+        process = self.popen("--json", "install.json")
+        self.addCleanup(caisson.end, process)
+        caisson.wait_until(lambda: [job["state"] for job in self.jobs(service)] == ["awaiting_approval"], 60, "it waits")
+        (approval,) = service.request("GET", "/v1/approvals").json["approvals"]
+        subprocess.run([caisson.find_binary(), "approvals", "deny", approval["approval_id"], "--reason", "no"], check=True,
+                       env=self.environment(CAISSON_URL=f"unix:{self.socket}"), stdout=subprocess.DEVNULL)  # fmt: skip
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, json.loads(out)["status"]), (3, "rejected"))
+        self.assertIn(f"waits for approval; see: caisson approvals show {approval['approval_id']}", err)
 
 
 class WhatOnlyThisProcessCanDo(Case):
