@@ -45,6 +45,19 @@ void PrintTail(const Painter& paint, const json& result, const char* stream) {
   std::printf("      %s\n", shown.c_str());
 }
 
+std::string Text(const json& value) {
+  return EscapeForTerminal(value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+std::string Describe(const json& violation) {
+  std::string line = Shown(violation, "reason");
+  if (const auto evidence = violation.find("evidence"); evidence != violation.end() && evidence->is_object()) {
+    for (const auto& [name, value] : evidence->items()) line += "  " + EscapeForTerminal(name) + "=" + Text(value);
+  }
+  const std::string limit = Shown(violation, "limit");
+  return limit.empty() ? line : line + "  limit=" + limit;
+}
+
 const json& ListOf(const json& result, const char* name) {
   static const json none = json::array();
   const auto found = result.find(name);
@@ -76,12 +89,15 @@ void PrintResult(const json& result, const std::string& subject) {
   const json& checks = ListOf(result, "checks");
   for (const json& check : checks) {
     const bool failed = !pass && &check == &checks.back();
-    const std::string ending = failed ? "  exit " + Shown(check, "exit_code") : "";
+    const std::string signal = Shown(check, "signal");
+    const std::string ending = !failed           ? ""
+                               : !signal.empty() ? "  signal " + signal
+                                                 : "  exit " + Shown(check, "exit_code");
     std::printf("  %s %s%s  %s\n", failed ? paint("31", "✗").c_str() : paint("32", "✓").c_str(),
                 Shown(check, "name").c_str(), ending.c_str(), paint("2", Duration(check)).c_str());
   }
   for (const json& violation : ListOf(result, "violations")) {
-    std::printf("      %s %s\n", paint("31", Shown(violation, "class")).c_str(), Shown(violation, "reason").c_str());
+    std::printf("      %s %s\n", paint("31", Shown(violation, "class")).c_str(), Describe(violation).c_str());
     const std::string suggestion = Shown(violation, "suggestion");
     if (!suggestion.empty()) std::printf("      %s\n", paint("2", suggestion).c_str());
   }
@@ -93,8 +109,14 @@ void PrintResult(const json& result, const std::string& subject) {
     std::printf("  %s %s  %s\n", paint("2", "-").c_str(), Shown(check, "name").c_str(),
                 paint("2", "skipped: " + Shown(check, "reason")).c_str());
   for (const json& artifact : ListOf(result, "artifacts"))
-    std::printf("  + %s  %s\n", Shown(artifact, "path").c_str(),
-                FormatSize(artifact.value("bytes", int64_t{0})).c_str());
+    std::printf("  + %s  %s  %s\n", Shown(artifact, "path").c_str(),
+                FormatSize(artifact.value("bytes", int64_t{0})).c_str(), Shown(artifact, "ref").c_str());
+  for (const json& skipped : ListOf(result, "skipped_artifacts"))
+    std::printf("  ! not collected: %s\n", Text(skipped).c_str());
+  if (const auto isolation = result.find("isolation"); isolation != result.end()) {
+    for (const json& wall : ListOf(*isolation, "degraded"))
+      std::printf("  %s %s\n", paint("33", "degraded").c_str(), Text(wall).c_str());
+  }
 }
 
 }  // namespace caisson::cli

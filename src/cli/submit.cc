@@ -1,19 +1,12 @@
 // caisson submit: hand a verification to the service, and wait for its result if asked to.
-#include <unistd.h>
-
 #include <cstdio>
 
-#include "base/clock.h"
-#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/request_file.h"
+#include "cli/progress.h"
 #include "cli/result_text.h"
 #include "cli/service_access.h"
-#include "client/event_stream.h"
-#include "client/pack.h"
-#include "verify/digest.h"
-#include "verify/json_reader.h"
+#include "cli/service_job.h"
 #include "verify/request.h"
 
 namespace caisson::cli {
@@ -21,8 +14,6 @@ namespace caisson::cli {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kRetryForMs = 30'000;
 
 constexpr char kFooter[] = R"(
 PATH is a Python file, a directory or an archive of one (.tar.gz, .zip …), which is sent along; anything that ends in
@@ -45,36 +36,12 @@ struct SubmitFlags {
   bool wait = false, quiet = false;
 };
 
-Result<json> ReadRequestDocument(const SubmitFlags& flags) {
-  json request = json::object();
-  // Its hash stands for it until it is sent.
-  if (LooksLikeArchive(flags.path)) {
-    CAISSON_TRY(const std::string bytes, ReadRequestFile(flags.path));
-    request["source"] = {{"archive", "sha256:" + verify::Sha256Hex(bytes)}};
-    return request;
-  }
-  if (!LooksLikeRequest(flags.path)) {
-    CAISSON_TRY(request["source"], client::PackSource(flags.path));
-    return request;
-  }
-  CAISSON_TRY(const std::string text, ReadRequestFile(flags.path));
-  verify::JsonBounds bounds;
-  bounds.max_bytes = verify::kMaxRequestBytes;
-  Result<json> read = verify::ReadJson(text, bounds);
-  if (!read) return std::move(read).error().In(flags.path);
-  request = *std::move(read);
-  // Judged here too: the fault is then told with the file's name, and without a service.
-  if (Result<verify::Request> judged = verify::ReadRequest(request, ""); !judged)
-    return std::move(judged).error().In(flags.path);
-  if (request["source"].contains("path")) {
-    const std::string path = request["source"]["path"];
-    CAISSON_TRY(request["source"], client::PackSource(PathBesideRequest(flags.path, path)));
-  }
-  return request;
-}
-
-Result<json> MakeRequestDocument(const SubmitFlags& flags) {
-  CAISSON_TRY(json request, ReadRequestDocument(flags));
+Result<Shipment> MakeShipment(const SubmitFlags& flags) {
+  Result<Shipment> packed = PackShipment(flags.path);
+  // What cannot be sent is the caller's to change.
+  if (!packed && packed.error().kind == ErrorKind::kUnsupported) return Error::Invalid(packed.error().message);
+  if (!packed) return packed;
+  json& request = packed->request;
   if (!flags.mode.empty()) request["mode"] = flags.mode;
   if (!flags.profile.empty()) request["profile"] = flags.profile;
   if (!flags.deadline.empty()) request["deadline"] = flags.deadline;
@@ -85,79 +52,16 @@ Result<json> MakeRequestDocument(const SubmitFlags& flags) {
     if (equals == std::string::npos) return Error::Invalid("--label " + label + ": expected KEY=VALUE");
     request["labels"][label.substr(0, equals)] = label.substr(equals + 1);
   }
-  // A lost answer must not make a second job of a second try.
-  if (!flags.key.empty())
-    request["idempotency_key"] = flags.key;
-  else if (!request.contains("idempotency_key"))
-    request["idempotency_key"] = verify::GenerateRequestId();
+  if (!flags.key.empty()) request["idempotency_key"] = flags.key;
+  EnsureKey(request);
   if (Result<verify::Request> judged = verify::ReadRequest(request, ""); !judged) return std::move(judged).error();
-  return request;
+  return packed;
 }
 
-// Sends it until it is taken or refused for good. A service that restarts or is full is given half a minute.
-Result<json> SendRequest(const client::Client& client, const json& request) {
-  const client::Ask ask = Post("/v1/jobs", request);
-  const int64_t give_up_ns = MonotonicNanos() + kRetryForMs * 1'000'000;
-  for (bool reached = false;;) {
-    Result<json> job = client.Json(ask);
-    if (job) return job;
-    const bool full = job.error().kind == ErrorKind::kExhausted;
-    reached = reached || full;
-    // One that was never there is not waited for.
-    const bool again = full || (reached && job.error().kind == ErrorKind::kSystem);
-    if (!again || MonotonicNanos() > give_up_ns) return job;
-    ::usleep(1'000'000);
-  }
-}
-
-Status SendArchive(const client::Client& client, const std::string& path) {
-  client::Ask ask = Post("/v1/archives");
-  CAISSON_TRY(ask.body, ReadRequestFile(path));
-  ask.content_type = "application/octet-stream";
-  CAISSON_TRY_VOID(client.Text(ask));
-  return {};
-}
-
-class Progress {
- public:
-  explicit Progress(bool silent) : live_(!silent && ::isatty(STDERR_FILENO) != 0) {}
-  ~Progress() { Clear(); }
-
-  void On(const json& event) {
-    if (!live_) return;
-    const std::string type = Shown(event, "type");
-    if (type == "approval_requested") {
-      Clear();
-      std::fprintf(stderr, "waits for approval; see: caisson approvals show %s\n", Shown(event, "approval_id").c_str());
-      return;
-    }
-    std::string line = type;
-    for (const char* name : {"check", "name", "reason", "error"}) {
-      const std::string text = Shown(event, name);
-      if (!text.empty()) line += "  " + text.substr(0, 60);
-    }
-    std::fprintf(stderr, "\r\033[K%s …", line.c_str());
-    std::fflush(stderr);
-  }
-  void Clear() const {
-    if (live_) std::fputs("\r\033[K", stderr);
-  }
-
- private:
-  bool live_;
-};
-
-Result<int> AwaitResult(const client::Client& client, const std::string& job_id, const SubmitFlags& flags) {
-  Progress progress(flags.quiet || flags.service.json);
-  std::string last;
-  CAISSON_TRY_VOID(client::Follow(client, job_id, 0, [&](const json& event) {
-    last = event.value("type", "");
-    progress.On(event);
-  }));
+Result<int> AwaitAndPrint(const client::Client& client, const std::string& job_id, const SubmitFlags& flags) {
+  Progress progress(flags.quiet, flags.service.json);
+  CAISSON_TRY(const json result, AwaitResult(client, job_id, [&](const json& event) { progress.On(event); }));
   progress.Clear();
-  if (last == "dead_lettered")
-    return Error{ErrorKind::kSystem, 0, "the job came to no verdict; see: caisson dlq show " + job_id};
-  CAISSON_TRY(const json result, client.Json(Get(JobTarget(job_id, "/result"))));
   CAISSON_TRY(const int exit_code, ExitCodeOf(result));
   if (flags.service.json)
     PrintJson(result);
@@ -184,18 +88,16 @@ int SubmitCommand(std::vector<std::string> arguments) {
   app.add_option("PATH", flags.path, "A Python file, a directory, an archive, or a request (*.json)")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
 
-  const Result<json> request = MakeRequestDocument(flags);
-  if (!request) return Report(request.error());
+  const Result<Shipment> shipment = MakeShipment(flags);
+  if (!shipment) return Report(shipment.error());
   return WithService(flags.service, [&](const client::Client& client) -> Result<int> {
-    if (LooksLikeArchive(flags.path)) CAISSON_TRY_VOID(SendArchive(client, flags.path));
-    CAISSON_TRY(const json job, SendRequest(client, *request));
-    const std::string job_id = job.value("job_id", "");
-    if (job_id.empty()) return Error{ErrorKind::kSystem, 0, "the service's answer names no job"};
-    if (flags.wait) return AwaitResult(client, job_id, flags);
+    CAISSON_TRY(const json job, SendShipment(client, *shipment));
+    const std::string job_id = Shown(job, "job_id");
+    if (flags.wait) return AwaitAndPrint(client, job_id, flags);
     if (flags.service.json)
       PrintJson(job);
     else if (!flags.quiet)
-      std::puts(EscapeForTerminal(job_id).c_str());
+      std::puts(job_id.c_str());
     return 0;
   });
 }

@@ -9,8 +9,9 @@
 #include "cli/audit_trail.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/progress.h"
 #include "cli/request_file.h"
-#include "cli/summary.h"
+#include "cli/verify_service.h"
 #include "intake/intake.h"
 #include "verify/verifier.h"
 
@@ -23,10 +24,16 @@ constexpr int kInfrastructure = 4;
 
 constexpr char kFooter[] = R"(
 PATH is a Python file, or a directory with main.py, __main__.py, a single .py file, or tests, or such a directory packed as
-.zip, .tar, .tar.gz, .tar.xz or .tar.zst; anything that ends in .json is read as a request. Python gets three checks: syntax (compiled, not run), run (the entry file), test (pytest or unittest,
-when there are tests). The first check that fails ends it.
+.zip, .tar, .tar.gz, .tar.xz or .tar.zst; anything that ends in .json is read as a request. Python gets three checks:
+syntax (compiled, not run), run (the entry file), test (pytest or unittest, when there are tests). The first check that
+fails ends it.
 
 Exit codes: 0 pass, 1 fail, 2 usage, 3 rejected by policy, 4 infrastructure error.
+
+Where a service (caissond) takes jobs, it verifies, and standard error says so: the one that CAISSON_URL names, else one of
+yours or root's at $XDG_RUNTIME_DIR/caisson/caissond.sock or /run/caisson/caissond.sock. Otherwise, and for what only
+this process can do (--dry-run, --audit, --artifacts, own profiles, raised limits …), it is done here. --local and
+--service decide; CAISSON_URL=none is --local for all. A service that fails on the way is an error, never a second run.
 
 A request for another language names its checks:
   {"source": {"files": {"a.c": "int main(void) { return 0; }"}},
@@ -78,8 +85,8 @@ Status TakeStoredArchive(const std::string& directory, verify::Source& source) {
   return TakeArchive(directory + "/" + hash, hash, source);
 }
 
-Result<verify::Request> MakeRequest(const std::string& path, const std::string& archives, const SharedFlags& flags,
-                                    bool mode_given) {
+Result<verify::Request> MakeRequest(const VerifyFlags& flags) {
+  const std::string& path = flags.path;
   verify::Request request;
   if (LooksLikeRequest(path)) {
     CAISSON_TRY(const std::string text, ReadRequestFile(path));
@@ -87,7 +94,8 @@ Result<verify::Request> MakeRequest(const std::string& path, const std::string& 
     if (!parsed) return std::move(parsed).error().In(path);
     request = *std::move(parsed);
     if (request.source.path) request.source.path = PathBesideRequest(path, *request.source.path);
-    if (request.source.archive && !archives.empty()) CAISSON_TRY_VOID(TakeStoredArchive(archives, request.source));
+    if (request.source.archive && !flags.archives.empty())
+      CAISSON_TRY_VOID(TakeStoredArchive(flags.archives, request.source));
   } else {
     request.request_id = verify::GenerateRequestId();
     if (LooksLikeArchive(path))
@@ -95,59 +103,41 @@ Result<verify::Request> MakeRequest(const std::string& path, const std::string& 
     else
       request.source.path = path;
   }
-  if (mode_given) request.mode = flags.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
+  if (flags.mode_given) request.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
   return request;
 }
 
-}  // namespace
-
-int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
-  SharedFlags flags;
-  std::string path, archives, artifacts;
-  CLI::App app(
-      "Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json",
-      "verify");
-  app.footer(kFooter);
-  app.set_help_flag("--help,-h", "Show this help");
-  AddSharedFlags(app, flags);
-  app.add_option("--artifacts", artifacts, "Keep collected artifacts in DIR, named by their SHA-256");
-  app.add_option("--archives", archives, "Take source.archive from DIR, where files are named by their SHA-256");
-  app.add_option("PATH", path, "A Python file, a directory, an archive, or a request (*.json)")->required();
-  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
-
-  verify::EventLog events;
+// Opens what is written to before anything runs, so that a bad path costs nothing.
+Result<VerifyOutputs> OpenOutputs(const SharedFlags& flags) {
+  VerifyOutputs outputs;
   if (!flags.events.empty()) {
-    Result<verify::EventLog> opened = verify::EventLog::Open(flags.events);
-    if (!opened) {
-      Complain(opened.error().message);
-      return kUsage;
-    }
-    events = *std::move(opened);
+    CAISSON_TRY(outputs.events, verify::EventLog::Open(flags.events));
   }
-  Result<UniqueFd> result_file = OpenResultFile(flags.result);
-  if (!result_file) {
-    Complain(result_file.error().message);
-    return kUsage;
-  }
-  Result<verify::Authority> authority = ReadAuthority(flags);
+  CAISSON_TRY(outputs.result_file, OpenResultFile(flags.result));
+  return outputs;
+}
+
+int VerifyHere(const VerifyFlags& flags, VerifyOutputs& outputs, runtime::Runtime& runtime) {
+  verify::EventLog& events = outputs.events;
+  Result<verify::Authority> authority = ReadAuthority(flags.shared);
   if (!authority) {
     Complain(authority.error().message);
     return kUsage;
   }
-  Result<verify::Request> request = MakeRequest(path, archives, flags, app.count("--mode") > 0);
+  Result<verify::Request> request = MakeRequest(flags);
   if (!request) {
     Complain(request.error().message);
     return request.error().kind == ErrorKind::kInvalid ? kUsage : kInfrastructure;
   }
   events.Begin(request->request_id);
 
-  Result<AuditTrail> trail = AuditTrail::Open(flags.audit);
+  Result<AuditTrail> trail = AuditTrail::Open(flags.shared.audit);
   if (!trail) {
     Complain(trail.error().message);
     return kInfrastructure;
   }
-  Summary summary(flags.quiet || flags.json, path);
-  Status network = RefuseNetwork(flags);
+  Progress progress(flags.shared.quiet, flags.shared.json);
+  Status network = RefuseNetwork(flags.shared);
   policy::Decision decision;
   Result<verify::Admitted> admitted =
       network ? verify::Admit(*request, *authority, &decision) : Result<verify::Admitted>(network.error());
@@ -165,7 +155,7 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     events.Write("rejected", {{"reason", admitted.error().message}, {"decision", reasons}});
     result = verify::RefusalResult(*request, admitted.error());
     result.decision = reasons;
-  } else if (flags.dry_run) {
+  } else if (flags.shared.dry_run) {
     std::puts(
         verify::DescribePlan(admitted->plan).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return 0;
@@ -181,11 +171,11 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     }
     verify::VerifyOptions options;
     options.signal_fd = TakeSignals();
-    if (!artifacts.empty()) options.keep_artifact = verify::KeepIn(artifacts);
+    if (!flags.artifacts.empty()) options.keep_artifact = verify::KeepIn(flags.artifacts);
     options.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) {
-      summary.Started(command, index, count);
+      progress.Started(command.name, index, count);
     };
-    options.on_check_finished = [&](const verify::CheckRecord& record) { summary.Finished(record); };
+    options.on_check_finished = [&](const verify::CheckRecord&) { progress.Clear(); };
     result = verify::Verify(*request, *std::move(admitted), runtime, events, options);
   }
   const nlohmann::json document = verify::ToJson(result);
@@ -195,17 +185,34 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
     return kInfrastructure;
   }
   events.Write("result", {{"result", document}});
-  if (*result_file) {
-    if (Status written = WriteJson(result_file->get(), document); !written) {
-      Complain(written.error().message);
-      return 4;
-    }
+  return DeliverResult(document, flags, outputs) ? ExitCode(result) : kInfrastructure;
+}
+
+}  // namespace
+
+int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
+  VerifyFlags flags;
+  CLI::App app(
+      "Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json",
+      "verify");
+  app.footer(kFooter);
+  app.set_help_flag("--help,-h", "Show this help");
+  AddSharedFlags(app, flags.shared);
+  app.add_option("--artifacts", flags.artifacts, "Keep collected artifacts in DIR, named by their SHA-256");
+  app.add_option("--archives", flags.archives, "Take source.archive from DIR, where files are named by their SHA-256");
+  CLI::Option* local = app.add_flag("--local", flags.local, "Verify in this process, also where there is a service");
+  app.add_flag("--service", flags.service, "Verify at the service, or not at all")->excludes(local);
+  app.add_option("PATH", flags.path, "A Python file, a directory, an archive, or a request (*.json)")->required();
+  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
+  flags.mode_given = app.count("--mode") > 0;
+
+  Result<VerifyOutputs> outputs = OpenOutputs(flags.shared);
+  if (!outputs) {
+    Complain(outputs.error().message);
+    return kUsage;
   }
-  if (flags.json)
-    std::puts(document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
-  else
-    summary.Print(result);
-  return ExitCode(result);
+  if (const auto exit_code = VerifyAtService(flags, *outputs)) return *exit_code;
+  return VerifyHere(flags, *outputs, runtime);
 }
 
 }  // namespace caisson::cli

@@ -9,7 +9,6 @@ namespace caisson::client {
 
 namespace {
 
-constexpr int64_t kConnectMs = 10'000;
 constexpr int64_t kSendMs = 60'000;
 constexpr size_t kMaxReplyBytes = size_t{128} << 20;  // a result holds at most the output limit, escaped
 constexpr size_t kMaxProblemBytes = size_t{1} << 20;
@@ -47,7 +46,7 @@ Result<nlohmann::json> ReadDocument(std::string_view text) {
 
 Result<ReplyReader> Client::Exchange(const Ask& ask,
                                      const std::function<Status(const ReplyReader&, std::string_view)>& sink) const {
-  CAISSON_TRY(const std::unique_ptr<Wire> wire, Wire::Open(endpoint_, kConnectMs));
+  CAISSON_TRY(const std::unique_ptr<Wire> wire, Wire::Open(endpoint_, ask.connect_ms));
   // A server may refuse a body before it has read all of it: then sending fails, and the answer is there to be read.
   Status sent = wire->Send(HeadOf(ask, endpoint_), kSendMs);
   if (sent) sent = wire->Send(ask.body, kSendMs);

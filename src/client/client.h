@@ -21,6 +21,7 @@ struct Ask {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> fields;
+  int64_t connect_ms = 10'000;
   int64_t timeout_ms = 90'000;  // without hearing anything; more than the longest ?wait
 };
 

@@ -27,10 +27,8 @@ std::optional<std::string> Variable(const char* name) {
 bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0; }
 
 std::string DefaultUrl() {
-  if (const auto runtime = Variable("XDG_RUNTIME_DIR")) {
-    const std::string own = *runtime + "/caisson/caissond.sock";
-    if (::access(own.c_str(), F_OK) == 0) return "unix:" + own;
-  }
+  for (const std::string& socket : DefaultSockets())
+    if (::access(socket.c_str(), F_OK) == 0) return "unix:" + socket;
   return std::string("unix:") + kSystemSocket;
 }
 
@@ -51,6 +49,15 @@ Result<std::string> ReadToken(const std::string& token_file) {
 }
 
 }  // namespace
+
+std::string UrlVariable() { return Variable("CAISSON_URL").value_or(""); }
+
+std::vector<std::string> DefaultSockets() {
+  std::vector<std::string> sockets;
+  if (const auto runtime = Variable("XDG_RUNTIME_DIR")) sockets.push_back(*runtime + "/caisson/caissond.sock");
+  sockets.emplace_back(kSystemSocket);
+  return sockets;
+}
 
 std::string Endpoint::HostField() const {
   if (!socket.empty()) return "localhost";
@@ -94,8 +101,10 @@ Result<Endpoint> ParseUrl(const std::string& url) {
 }
 
 Result<Endpoint> FindEndpoint(const std::string& url, const std::string& token_file) {
-  const auto variable = Variable("CAISSON_URL");
-  const std::string chosen = !url.empty() ? url : variable ? *variable : DefaultUrl();
+  const std::string variable = UrlVariable();
+  if (url.empty() && variable == kNoService)
+    return Error::Invalid("CAISSON_URL says that there is no service; set it, or say where one is: --url");
+  const std::string chosen = !url.empty() ? url : !variable.empty() ? variable : DefaultUrl();
   Result<Endpoint> endpoint = ParseUrl(chosen);
   if (!endpoint) return std::move(endpoint).error().In(!url.empty() ? "--url" : "CAISSON_URL");
   CAISSON_TRY(endpoint->token, ReadToken(token_file));

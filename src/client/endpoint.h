@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -17,6 +18,14 @@ struct Endpoint {
   std::string HostField() const;    // of a request
   std::string Description() const;  // as a person would write it: "unix:/run/caisson/caissond.sock"
 };
+
+// What CAISSON_URL says; empty when it is not set. "none" says that there is no service, whatever listens here.
+std::string UrlVariable();
+inline constexpr char kNoService[] = "none";
+
+// Where a caissond listens unless it is told otherwise: the user's own, where there is a place for one, and the
+// machine's.
+std::vector<std::string> DefaultSockets();
 
 // "unix:/path", "http://127.0.0.1:8123", "https://runner.example.org".
 Result<Endpoint> ParseUrl(const std::string& url);

@@ -5,8 +5,9 @@
 #include "base/units.h"
 #include "base/utf8.h"
 #include "base/words.h"
+#include "client/tar_writer.h"
 #include "policy/path_policy.h"
-#include "verify/request.h"
+#include "verify/digest.h"
 #include "verify/snapshot.h"
 
 namespace caisson::client {
@@ -22,30 +23,44 @@ std::string EncodeBase64(const std::string& bytes) {
   return text;
 }
 
+// As an archive's reader judges it: by spelling.
+bool LeadsOut(const std::string& target) {
+  return target.empty() || target.front() == '/' || ("/" + target + "/").find("/../") != std::string::npos;
+}
+
+Result<PackedSource> PackFile(const policy::PlannedFile& file) {
+  PackedSource packed;
+  if (IsValidUtf8(file.bytes) && file.bytes.find('\0') == std::string::npos)
+    packed.source["files"][file.path] = file.bytes;
+  else
+    packed.source["files"][file.path] = {{"base64", EncodeBase64(file.bytes)}};
+  return packed;
+}
+
 }  // namespace
 
-Result<nlohmann::json> PackSource(const std::string& path) {
+Result<PackedSource> PackSource(const std::string& path) {
   CAISSON_TRY(const policy::JudgedPath judged, policy::OpenJudged(path));
   CAISSON_TRY(const verify::Snapshot snapshot, verify::TakeSnapshot(judged, {}));
   if (!snapshot.complete) {
     const verify::SnapshotLimits limits;
-    return Error::Invalid(path + ": has more than " + std::to_string(limits.files) + " files or " +
-                          FormatSize(static_cast<int64_t>(limits.bytes)) +
-                          ", too much for a request; send an archive (POST /v1/archives) and name it in the request");
+    return Error::Unsupported(path + ": has more than " + std::to_string(limits.files) + " files or " +
+                              FormatSize(static_cast<int64_t>(limits.bytes)) + ", too much to be sent");
   }
-  nlohmann::json files = nlohmann::json::object();
+  TarWriter tar;
   for (const policy::PlannedFile& file : snapshot.files) {
-    if (file.kind == policy::FileKind::kDirectory) continue;
-    if (file.kind != policy::FileKind::kRegular)
-      return Error::Invalid(path + ": " + Quoted(file.path) +
-                            " is a symbolic link, which a request cannot hold; put the file in its place");
-    if (IsValidUtf8(file.bytes) && file.bytes.find('\0') == std::string::npos)
-      files[file.path] = file.bytes;
-    else
-      files[file.path] = {{"base64", EncodeBase64(file.bytes)}};
+    if (!IsValidUtf8(file.path)) return Error::Unsupported(path + ": " + Quoted(file.path) + " is not UTF-8");
+    if (file.kind == policy::FileKind::kSymlink && LeadsOut(file.bytes))
+      return Error::Unsupported(path + ": " + Quoted(file.path) +
+                                " is a symbolic link that leads out of the directory, which cannot be sent; put the "
+                                "file in its place");
+    if (!judged.is_directory) return PackFile(file);
+    tar.Add(file);
   }
-  if (files.empty()) return Error::Invalid(path + ": has no files");
-  return nlohmann::json{{"files", std::move(files)}};
+  PackedSource packed;
+  packed.archive = std::move(tar).Finish();
+  packed.source = {{"archive", "sha256:" + verify::Sha256Hex(packed.archive)}};
+  return packed;
 }
 
 }  // namespace caisson::client

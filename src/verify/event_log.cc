@@ -46,7 +46,12 @@ void EventLog::Write(const char* type, nlohmann::json members) {
   members["run_id"] = run_id_;
   members["request_id"] = request_id_;
   members["type"] = type;
-  const std::string line = members.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+  Relay(members);
+}
+
+void EventLog::Relay(const nlohmann::json& event) {
+  if (fd_ < 0) return;
+  const std::string line = event.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
   for (size_t written = 0; written < line.size();) {
     const ssize_t size = ::write(fd_, line.data() + written, line.size() - written);
     if (size < 0 && errno == EINTR) continue;

@@ -25,6 +25,8 @@ class EventLog {
   void Begin(const std::string& request_id);
   // `members` is an object; the envelope is added.
   void Write(const char* type, nlohmann::json members);
+  // An event as somebody else wrote it, envelope and all.
+  void Relay(const nlohmann::json& event);
   bool enabled() const { return fd_ >= 0 || sink_; }
 
  private:

@@ -199,7 +199,7 @@ Outcome Host::Run(const SandboxRequest& request, int timeout_ms) { return Finish
 
 Outcome Host::Verify(const std::string& request, const std::vector<std::string>& flags, int timeout_ms) {
   Command command;
-  command.argv = {caisson_, "verify", "--json"};
+  command.argv = {caisson_, "verify", "--json", "--local"};
   command.argv.insert(command.argv.end(), flags.begin(), flags.end());
   command.argv.push_back(WriteFile("request.json", request));
   Outcome run;

@@ -1,0 +1,30 @@
+// One line of standard error that says what is happening, for people at a terminal.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace caisson::cli {
+
+class Progress {
+ public:
+  Progress(bool quiet, bool json);
+  ~Progress() { Clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // A check begins, the index-th of count.
+  void Started(const std::string& check, size_t index, size_t count);
+  // What happened to a job at a service. That it waits for people is said also where there is no terminal.
+  void On(const nlohmann::json& event);
+  void Clear();
+
+ private:
+  void Show(const std::string& line);
+
+  bool quiet_;
+  bool live_;  // standard error is a terminal, and its reader a person
+};
+
+}  // namespace caisson::cli
