@@ -1,8 +1,9 @@
 """density: many sandboxes alive at once behind one launcher.
 
 bench_runs starts them one after the other and holds them; each has a shell's `sleep` in it. Then this reads what their
-processes have for themselves (smaps_rollup, Private_*) and what the kernel has taken since (/proc/meminfo), times further
-starts beside them, and has all ended at once. Nothing may be left.
+processes have for themselves (smaps_rollup, Private_*), what the kernel has taken since (/proc/meminfo) and what CPU time
+they use while nothing happens in them (the supervisors sample their limits), times further starts beside them, and has all
+ended at once. Nothing may be left.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import os
 import pathlib
 import resource
 import subprocess
+import time
 
 from launchers import Launchers, Variant
 from measure import RUNS, Group, Missing, progress, wait_until
@@ -29,20 +31,22 @@ def measure(options, directory):
     memory = Group("density-memory", f"memory of one of {size} live sandboxes", "KiB", references=())
     start = Group("density-start", f"/bin/true in a new sandbox beside {size} live ones, until its result is known", "ms", references=("alone",))
     end = Group("density-end", f"{size} live sandboxes ended and removed", "ms", references=())
-    groups = [memory, start, end]
+    idle = Group("density-cpu", f"CPU time of one of {size} live sandboxes in which nothing happens", "ms per second", references=())
+    groups = [memory, idle, start, end]
     with Launchers(directory, variants=(variant,)) as launchers:
         if launchers.missing:
             memory.missing.update(launchers.missing)
             return groups
         try:
-            hold(options, size, launchers, memory, start, end)
+            hold(options, size, launchers, groups)
         except Missing as reason:
             for group in groups:
                 group.missing["caisson"] = str(reason)
     return groups
 
 
-def hold(options, size, launchers, memory, start, end):
+def hold(options, size, launchers, groups):
+    memory, idle, start, end = groups
     launcher = launchers.processes["launcher"].pid
     groups_before, kernel_before = cgroups(), meminfo()
     with subprocess.Popen([RUNS, "crowd", str(size), str(options.rounds_of(20)), launchers.sockets["launcher"]], stdin=subprocess.PIPE,
@@ -51,6 +55,7 @@ def hold(options, size, launchers, memory, start, end):
         alone, alive = line_of(crowd), line_of(crowd)
         kernel_during = meminfo()
         fill_memory(memory, launcher, size, kernel_before, kernel_during)
+        idle.add("supervisor", cpu_of(children(launcher), options.seconds))
         crowd.stdin.write("\n")
         crowd.stdin.flush()
         ended = line_of(crowd)
@@ -97,6 +102,16 @@ def fill_memory(group, launcher, size, before, during):
     group.add("kernel (Slab, KernelStack, PageTables, Percpu)", [max(0, grown) / size])
     group.add("MemAvailable less, workload included", [max(0, before["MemAvailable"] - during["MemAvailable"]) / size])
     group.notes.append("the last two are differences of the whole machine's, divided by the number of sandboxes")
+
+
+def cpu_of(pids, seconds):
+    """Milliseconds of CPU time each used in a second."""
+    def nanos(pid):
+        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    before, begin = {pid: nanos(pid) for pid in pids}, time.perf_counter()
+    time.sleep(seconds)
+    elapsed = time.perf_counter() - begin
+    return [(nanos(pid) - before[pid]) / 1e6 / elapsed for pid in pids]
 
 
 def role_of(pid):

@@ -5,6 +5,7 @@ Peer; it raises Missing with the reason when it cannot be had. Peers come from D
 (fetch_peers.py) puts those that Debian does not have, or whose package starts a service, below build/peers.
 """
 
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -211,9 +212,14 @@ def listens(port):
 
 
 def remove_groups(prefix):
-    for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
-        if f"/{prefix}" in top:
-            os.rmdir(top)
+    """The daemon leaves its cgroups behind; its containers outlive it by a moment."""
+    def gone():
+        groups = [top for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False) if f"/{prefix}" in top]
+        for group in groups:
+            with contextlib.suppress(OSError):
+                os.rmdir(group)
+        return not groups
+    wait_until(gone, 20, "the end of go-judge's containers")
 
 
 def nsjail(directory, stack):
