@@ -1,4 +1,5 @@
-"""The ratios as one drawing: a panel for each comparison with a bare contender, a bar for each other one, a log scale.
+"""The ratios as one drawing: a panel for each comparison with a bare contender, a bar for each other one, a logarithmic
+scale.
 
 Bars begin at the bare cost of the same work and grow to the right when it costs more; for throughput the ratio is turned
 round, so that longer is worse there too. SVG by hand: it needs no library and can be read in a review.
@@ -7,23 +8,41 @@ round, so that longer is worse there too. SVG by hand: it needs no library and c
 import math
 from xml.sax.saxutils import escape
 
+from launchers import VARIANTS
+
 WIDTH, LEFT, RIGHT = 980, 300, 90
 BAR, GAP, HEAD, FOOT, TOP = 18, 6, 40, 22, 70
 OURS, OTHERS, GOAL = "#1f6f8b", "#b9b4a7", "#b3261e"
+OUR_NAMES = ("caisson", "in process", *(variant.name for variant in VARIANTS))
 
 
 def panels(results):
-    """(title, [(name, ratio, goal)]) for each comparison with a bare contender."""
+    """(title, [(name, ratio, goal, is it ours)]): one for each comparison with a bare contender, and one for each part's
+    comparisons of nothing but inside and outside."""
     found = []
-    for groups in results["parts"].values():
+    for part, groups in results["parts"].items():
+        pairs = []
         for group in groups:
             if "bare" not in group["references"]:
                 continue
-            bars = [(it["name"], it["ratios"]["bare"] if group["better"] == "lower" else 1 / it["ratios"]["bare"], it["goal"])
-                    for it in group["contenders"] if it["name"] != "bare" and it["ratios"].get("bare")]
-            if bars:
+            others = [it for it in group["contenders"] if it["name"] != "bare" and "bare" in it["ratios"]]
+            if [it["name"] for it in others] == ["caisson"]:
+                pairs.append((called(group["name"]), cost(group, others[0]), others[0]["goal"], True))
+            elif others:
+                bars = [(it["name"], cost(group, it), it["goal"], it["name"].startswith(OUR_NAMES)) for it in others]
                 found.append((group["title"], sorted(bars, key=lambda bar: bar[1])))
+        if pairs:
+            found.append((f"{part}: the same work inside, once the sandbox stands (red: the goal)", pairs))
     return found
+
+
+def cost(group, contender):
+    ratio = contender["ratios"]["bare"]
+    return ratio if group["better"] == "lower" else 1 / ratio
+
+
+def called(name):
+    return name.removeprefix("steady-").replace("_", " ").replace("-", " ")
 
 
 def ticks(low, high):
@@ -48,8 +67,8 @@ def draw(results):
 
 
 def panel(title, bars, y):
-    low = min(1, *(ratio for _, ratio, _ in bars)) / 1.02
-    high = max(1.1, *(ratio for _, ratio, _ in bars), *(goal or 1 for _, _, goal in bars)) * 1.05
+    low = min(1, *(ratio for _, ratio, _, _ in bars)) / 1.02
+    high = max(2, *(ratio for _, ratio, _, _ in bars), *(goal or 1 for _, _, goal, _ in bars)) * 1.05
 
     def x(value):
         return LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / low) / math.log(high / low)
@@ -59,10 +78,9 @@ def panel(title, bars, y):
     for step in ticks(low, high):
         rows.append(f'<line x1="{x(step):.1f}" x2="{x(step):.1f}" y1="{y + HEAD - 6}" y2="{bottom}" stroke="#ddd"/>')
         rows.append(text(x(step), bottom + 12, f"{step:g} ×", size=11, anchor="middle", colour="#888"))
-    for number, (name, ratio, goal) in enumerate(bars):
+    for number, (name, ratio, goal, ours) in enumerate(bars):
         top = y + HEAD + number * (BAR + GAP)
         left, right = sorted((x(1), x(ratio)))
-        ours = name.startswith(("caisson", "launcher", "parked", "in process", "interpreter"))
         rows.append(text(LEFT - 8, top + 14, name, anchor="end"))
         rows.append(f'<rect x="{left:.1f}" y="{top}" width="{max(1.5, right - left):.1f}" height="{BAR}" fill="{OURS if ours else OTHERS}"/>')
         rows.append(text(max(right, x(1)) + 6, top + 14, f"{ratio:.3g} ×" if ratio >= 1.1 else f"{ratio:.3f} ×"))

@@ -77,7 +77,7 @@ def markdown_table(group):
     heads += ["asked to enforce", "version"] if enforces else []
     goals = any(it["goal"] for it in group["contenders"])
     heads += ["goal"] if goals else []
-    lines = [f"### {group['title']}", "", f"In {group['unit']}{'' if group['better'] == 'lower' else '; more is better'}.", "",
+    lines = [f"#### {group['title']}", "", f"In {group['unit']}{'' if group['better'] == 'lower' else '; more is better'}.", "",
              "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for it in ordered(group):
         cells = [it["name"], number(it["p50"]), number(it["p95"]), *ratio_cells(group, it)]
@@ -91,7 +91,7 @@ def markdown_table(group):
 def document_tables(results):
     parts = [f"{heading(results)}.", "", f"![ratios to the bare cost of the same work]({DRAWING.name})"]
     for name, groups in results["parts"].items():
-        parts += ["", f"## {name}", "", "\n\n".join(markdown_table(group) for group in groups)]
+        parts += ["", f"### Part {name}", "", "\n\n".join(markdown_table(group) for group in groups)]
     return "\n".join(parts)
 
 

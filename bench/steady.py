@@ -44,7 +44,7 @@ def measure(options, directory):
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="caisson-bench-", dir=tmpfs()))
         for name, (titles, goal) in WORKLOADS.items():
             groups += compare(name, titles, goal, options, place, scratch)
-        groups += compare_calls(options, place)
+        groups += compare_calls(options, place, scratch)
     return groups
 
 
@@ -68,7 +68,7 @@ def prepare(place, scale):
     sources = place / "source"
     sources.mkdir()
     for number in range(8):
-        (sources / f"part{number}.c").write_text(c_source(number, chance, round(100 * scale)))
+        (sources / f"part{number}.c").write_text(c_source(number, chance, round(50 * scale)))
     repository = place / "repository"
     for number in range(round(2000 * scale)):
         path = repository / f"{number % 40}" / f"{number}.txt"
@@ -138,11 +138,17 @@ def compare(name, titles, goal, options, place, scratch):
     return compare_columns(groups, options, 15, measurement)
 
 
-CALLS = {"getppid": "getppid", "open to read, close": "a file opened to read and closed", "open to write": "an open to write that is refused "
-         "(observed)", "connect": "a connect that is refused (observed)"}
+CALLS = {
+    "getppid": "getppid",
+    "open to read, close": "a file opened to read and closed (two calls)",
+    "open to write, close": "a file opened to write, as it may be, and closed (two calls, one observed)",
+    "open to write, refused": "an open to write that is refused (observed)",
+    "connect, refused": "a connect that is refused (observed)",
+}
 
 
-def compare_calls(options, place):
-    groups = {call: Group(f"call-{call.split(',')[0].replace(' ', '-')}", f"one system call: {title}", "ns", ratio_of="rounds")
+def compare_calls(options, place, scratch):
+    groups = {call: Group(f"call-{call.replace(', ', '-').replace(' ', '-')}", f"one system call: {title}", "ns", ratio_of="rounds")
               for call, title in CALLS.items()}
-    return compare_columns(groups, options, 15, lambda side: output_of(argv_of(side, place, "{}/calls", str(options.scale))))
+    return compare_columns(groups, options, 15, lambda side: output_of(
+        argv_of(side, place, "{}/calls", str(options.scale), scratch if side == "bare" else "/scratch")))
