@@ -66,13 +66,13 @@ def bubblewrap_seccomp(directory, stack):
     bpf.compile_to(filter_file)
     argv = [program, *BUBBLEWRAP, "--seccomp", "9", TARGET]
     opened = [(os.POSIX_SPAWN_OPEN, 9, str(filter_file), os.O_RDONLY, 0)]
-    return Peer(lambda: spawn(argv, file_actions=opened), "the same, and Caisson's seccomp allowlist without observation; no limits",
+    return Peer(lambda: spawn(argv, file_actions=opened), "7 namespaces, no capabilities, Caisson's seccomp allowlist without observation; no limits",
                 first_line(program, "--version"))
 
 
 def firejail(directory, stack):
     argv = [find("firejail", "firejail"), "--quiet", "--noprofile", "--net=none", "--caps.drop=all", "--seccomp", "--nonewprivs", TARGET]
-    return Peer(lambda: spawn(argv), "pid, mount and net namespaces, no capabilities, seccomp denylist; no limits",
+    return Peer(lambda: spawn(argv), "5 namespaces, no capabilities, seccomp denylist; no limits",
                 first_line(argv[0], "--version"))
 
 
@@ -95,14 +95,19 @@ def bundle(directory, seccomp):
     return directory
 
 
+def container_namespaces():
+    """What the runtimes unshare by default: they leave the cgroup namespace out unless cgroup v2 is alone."""
+    return "6 namespaces" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "5 namespaces"
+
+
 def oci(runtime):
     def prepare(directory, stack):
         need_root()
         program = find(runtime, runtime)
         argv = [program, "--root", str(directory / "state"), "run", "-b", str(bundle(directory / "bundle", seccomp=True)),
                 f"bench-{runtime}-{os.getpid()}"]
-        return Peer(lambda: spawn(argv), "6 namespaces, no capabilities, Caisson's seccomp allowlist without observation, memory and "
-                    "process limits; root inside is root outside", first_line(program, "--version"))
+        return Peer(lambda: spawn(argv), f"{container_namespaces()}, no capabilities, Caisson's seccomp allowlist without observation, "
+                    "memory and process limits; root inside is root outside", first_line(program, "--version"))
     return prepare
 
 
@@ -114,7 +119,7 @@ def gvisor(directory, stack):
     argv = [program, "--root", str(state), "--network=none", "--platform=systrap", "run", "-bundle",
             str(bundle(directory / "bundle", seccomp=False)), f"bench-runsc-{os.getpid()}"]
     version = FETCHED / "runsc.version"
-    return Peer(lambda: spawn(argv), "a kernel of its own in user space (systrap), 6 namespaces, memory and process limits",
+    return Peer(lambda: spawn(argv), f"a kernel of its own in user space (systrap), {container_namespaces()}, no capabilities, memory and process limits",
                 version.read_text().strip() if version.exists() else first_line(program, "--version"))
 
 
@@ -138,7 +143,7 @@ def docker(directory, stack):
     subprocess.run([*command, "import", archive, "caisson-bench"], check=True, capture_output=True)
     argv = [*command, "run", "--rm", "--network", "none", "--memory", str(MEMORY), "--pids-limit", str(PROCESSES), "--cap-drop", "ALL",
             "--security-opt", "no-new-privileges", "--read-only", "caisson-bench", TARGET]
-    return Peer(lambda: spawn(argv), "6 namespaces, no capabilities, its default seccomp profile, memory and process limits; "
+    return Peer(lambda: spawn(argv), f"{container_namespaces()}, no capabilities, its default seccomp profile, memory and process limits; "
                 "root inside is root outside", first_line(daemon, "--version"))
 
 
@@ -202,7 +207,7 @@ def go_judge(directory, stack):
         return elapsed
 
     version = FETCHED / "go-judge.version"
-    return Peer(run, "7 namespaces, its container kept and used again, memory and process limits; no seccomp unless configured",
+    return Peer(run, "7 namespaces, no capabilities, memory and process limits; no seccomp unless configured; the container is used again",
                 version.read_text().strip() if version.exists() else "unknown")
 
 

@@ -49,7 +49,7 @@ def ordered(group):
 
 
 def ratio_cells(group, contender):
-    return [f"{contender['ratios'][name]:.2f}" if name in contender["ratios"] else "–" for name in group["references"]]
+    return [number(contender["ratios"][name]) if name in contender["ratios"] else "–" for name in group["references"]]
 
 
 def judged(contender):
@@ -84,8 +84,9 @@ def markdown_table(group):
         cells += [it["enforces"], it["version"]] if enforces else []
         cells += [judged(it)] if goals else []
         lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", *(f"Not measured: {name}: {reason}." for name, reason in group["missing"].items())] if group["missing"] else []
-    return "\n".join(lines + ["", *(f"{note[0].upper()}{note[1:]}." for note in group["notes"])]).rstrip()
+    said = [f"- Not measured: {name}: {reason}." for name, reason in group["missing"].items()]
+    said += [f"- {note[0].upper()}{note[1:]}." for note in group["notes"]]
+    return "\n".join([*lines, "", *said]).rstrip()
 
 
 def document_tables(results):
@@ -103,7 +104,7 @@ def readme_table(results):
         if (group_name, name) not in contenders:
             continue
         group, it = contenders[group_name, name]
-        ratios = [f"{it['ratios'][reference]:.2f}" if reference in it["ratios"] else "" for reference in ("bare", "bubblewrap")]
+        ratios = [number(it["ratios"][reference]) if reference in it["ratios"] else "" for reference in ("bare", "bubblewrap")]
         lines.append(f"| {called} | {number(it['p50'])} {group['unit']} | {ratios[0]} | {ratios[1]} |")
     machine = results["machine"]
     return "\n".join([*lines, "", f"Measured {machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}."])
