@@ -21,6 +21,7 @@ import platform
 import shlex
 import sys
 import tempfile
+import time
 
 import density
 import plot
@@ -59,7 +60,7 @@ def parse(words):
     options.scale = 0.02 if options.quick else 1  # of work that has a size
     options.clients = [int(number) for number in options.clients.split(",")]
     options.stores = options.store.split(",")
-    options.rounds_of = lambda usual: min(usual, QUICK_ROUNDS) if options.quick else max(1, round(usual * options.rounds / 100))
+    options.rounds_of = lambda usual: min(usual, QUICK_ROUNDS) if options.quick else max(3, round(usual * options.rounds / 100))
     return options
 
 
@@ -71,12 +72,23 @@ def field(path, name):
     return "unknown"
 
 
+def busy(seconds=1):
+    """The share of all CPUs that others use."""
+    def ticks():
+        values = [int(value) for value in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(values), values[3] + values[4]
+    whole, idle = ticks()
+    time.sleep(seconds)
+    whole_later, idle_later = ticks()
+    return 1 - (idle_later - idle) / max(1, whole_later - whole)
+
+
 def machine():
     return {"cpu": field("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
             "memory_mib": int(field("/proc/meminfo", "MemTotal").split()[0]) // 1024, "kernel": platform.release(),
             "system": platform.freedesktop_os_release().get("PRETTY_NAME", "unknown"),
             "caller": "root" if os.geteuid() == 0 else "ordinary user",
-            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "load_before": os.getloadavg()[0]}
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "busy_before": busy()}
 
 
 def main():

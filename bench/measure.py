@@ -106,11 +106,14 @@ NULL = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
 
 
 def spawn(argv, environment=None, file_actions=(), code=0):
-    """posix_spawn and wait, nothing piped: milliseconds as the shell sees them."""
+    """posix_spawn and wait, nothing piped: milliseconds as the shell sees them.
+
+    Each in a session of its own, as sandboxes make themselves one: the scheduler shares a busy machine between sessions
+    (sched_autogroup), and what stays in ours would get less of it."""
     path = argv[0] if "/" in argv[0] else shutil.which(argv[0])
     environment = os.environ if environment is None else environment
     begin = time.perf_counter()
-    pid = os.posix_spawn(path, argv, environment, file_actions=[*NULL, *file_actions])
+    pid = os.posix_spawn(path, argv, environment, file_actions=[*NULL, *file_actions], setsid=True)
     _, status = os.waitpid(pid, 0)
     elapsed = (time.perf_counter() - begin) * 1000
     if os.waitstatus_to_exitcode(status) != code:

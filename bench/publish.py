@@ -40,8 +40,16 @@ def number(value):
 
 def heading(results):
     it = results["machine"]
-    return (f"{results['caisson']}, measured {it['date']} with `{results['command']}` on {it['cpu']}, {it['cores']} cores, "
-            f"{it['memory_mib'] / 1024:.0f} GiB, {it['system']}, Linux {it['kernel']}, as {it['caller']}, load before {it['load_before']:.1f}")
+    said = (f"{results['caisson']}, measured {it['date']} with `{results['command']}` on {it['cpu']}, {it['cores']} cores, "
+            f"{it['memory_mib'] / 1024:.0f} GiB, {it['system']}, Linux {it['kernel']}, as {it['caller']}")
+    return said + (f". {warning(results)}" if warning(results) else "")
+
+
+def warning(results):
+    """Times taken on a busy machine are mostly the wait for a turn: ratios of short work, and of work that hands over to the
+    supervisor, are then far too large."""
+    share = results["machine"]["busy_before"]
+    return f"**Not a quiet machine: {share:.0%} of its CPU time was others' before; do not quote these numbers**" if share > 0.1 else ""
 
 
 def ordered(group):
@@ -107,7 +115,7 @@ def readme_table(results):
         ratios = [number(it["ratios"][reference]) if reference in it["ratios"] else "" for reference in ("bare", "bubblewrap")]
         lines.append(f"| {called} | {number(it['p50'])} {group['unit']} | {ratios[0]} | {ratios[1]} |")
     machine = results["machine"]
-    return "\n".join([*lines, "", f"Measured {machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}."])
+    return "\n".join([*lines, "", f"Measured {machine['date']}, {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}. {warning(results)}".rstrip()])
 
 
 def put(path, text):

@@ -71,7 +71,7 @@ struct Contender {
   std::vector<Steps> runs;
 };
 
-Contender Inside(std::string name, std::shared_ptr<runtime::Runtime> runtime) {
+Contender Inside(std::string name, const std::shared_ptr<runtime::Runtime>& runtime) {
   return {std::move(name), [runtime](const Program& program) { return bench::RunInside(*runtime, program); }, {}};
 }
 

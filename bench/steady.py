@@ -103,7 +103,8 @@ def argv_of(side, place, program, *arguments):
 
 def output_of(argv):
     environment = {name: value for name, value in os.environ.items() if name != "CAISSON_LAUNCHER"}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    # A session of its own on both sides: see measure.spawn.
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, start_new_session=True)
     if not done.stdout:
         raise Missing(f"does not work on this machine: {done.stderr.strip() or f'exit {done.returncode}'}")
     return json.loads(done.stdout.splitlines()[-1])
