@@ -48,6 +48,9 @@ CAISSON_FUZZ_TARGET(launcher_wire) {
     case Kind::kReady:
       Check(DecodeIsolation(body), body);
       break;
+    case Kind::kStatus:
+      Check(DecodeStatus(body), body);
+      break;
     case Kind::kOutput:
       Check(DecodeOutput(body), body);
       break;

@@ -1,6 +1,9 @@
 // Turns profiles/*.yaml into C++ source, when the project is built, so that no YAML is read to start with a built-in
 // profile; and embeds the texts of the filters, so that they can be shown and rendered:
 //   profile_compile OUT.cc PROFILE.yaml… FILTER.json…
+// With --ground, what of one profile a sandbox can be begun with ahead of its request:
+//   profile_compile --ground OUT.cc PROFILE.yaml
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -104,6 +107,7 @@ void WriteProfile(std::ostream& out, const Profile& profile) {
   out << "};\n";
   set("ignored_writes", Literal(profile.ignored_writes));
   set("on_violation", "static_cast<OnViolation>(" + std::to_string(static_cast<int>(profile.on_violation)) + ")");
+  set("start", "static_cast<Start>(" + std::to_string(static_cast<int>(profile.start)) + ")");
   set("allow_degraded", Literal(profile.allow_degraded));
   out << "  }\n";
 }
@@ -131,6 +135,45 @@ void WriteRules(std::ostream& out, const Rules& rules) {
         << ");\n    r.approval = " << Literal(rule.approval) << ";\n    r.why = " << Literal(rule.why) << ";\n  }\n";
   }
   out << "  return rules;\n}\n\n";
+}
+
+// The same walls as sandbox::Spec has them, for those that are built before any request is known.
+void WriteGround(std::ostream& out, const Profile& profile) {
+  const auto has = [&](const char* path) {
+    return std::find(profile.writable_paths.begin(), profile.writable_paths.end(), path) !=
+           profile.writable_paths.end();
+  };
+  out << "// Written by profile_compile; do not edit.\n#include \"launcher/ground.h\"\n\nnamespace caisson::launcher "
+         "{\n\nsandbox::Spec UsualGround() {\n  sandbox::Spec s;\n";
+  const auto set = [&](const char* member, const std::string& value) {
+    out << "  s." << member << " = " << value << ";\n";
+  };
+  set("system_paths", Literal(profile.system_paths));
+  set("etc_paths", Literal(profile.etc_paths));
+  set("devices", Literal(profile.devices));
+  set("writable_tmp", Literal(has("/tmp")));
+  set("writable_shm", Literal(has("/dev/shm")));
+  set("masked_files", Literal(profile.proc.masked_files));
+  set("masked_directories", Literal(profile.proc.masked_directories));
+  set("proc_pids_only", Literal(profile.proc.pids_only));
+  set("limits.cpu_millis", std::to_string(profile.limits.cpu_millis));
+  set("limits.scratch_bytes", std::to_string(profile.limits.scratch_bytes));
+  set("limits.scratch_inodes", std::to_string(profile.limits.scratch_inodes));
+  out << "  return s;\n}\n\n}  // namespace caisson::launcher\n";
+}
+
+void Save(const std::string& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream << text;
+  stream.close();
+  if (!stream) throw Failure{path + ": cannot be written"};
+}
+
+void CompileGround(const std::string& output, const std::string& file) {
+  const std::string name = std::filesystem::path(file).filename().string();
+  std::ostringstream out;
+  WriteGround(out, Take(ReadProfile(Take(ReadYaml(ReadWhole(file), name)), name, Profile())));
+  Save(output, out.str());
 }
 
 void Compile(const std::string& output, const std::vector<std::string>& files) {
@@ -166,10 +209,7 @@ void Compile(const std::string& output, const std::vector<std::string>& files) {
         << ReadWhole(file) << ")json\";\n";
   }
   out << "  return {};\n}\n\n}  // namespace caisson::policy\n";
-  std::ofstream stream(output, std::ios::binary | std::ios::trunc);
-  stream << out.str();
-  stream.close();
-  if (!stream) throw Failure{output + ": cannot be written"};
+  Save(output, out.str());
 }
 
 }  // namespace
@@ -177,11 +217,15 @@ void Compile(const std::string& output, const std::vector<std::string>& files) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: profile_compile OUT.cc PROFILE.yaml... FILTER.json...\n");
+    std::fprintf(stderr, "usage: profile_compile [--ground] OUT.cc PROFILE.yaml... FILTER.json...\n");
     return 2;
   }
   try {
-    caisson::policy::Compile(argv[1], {argv + 2, argv + argc});
+    if (std::string(argv[1]) == "--ground" && argc == 4) {
+      caisson::policy::CompileGround(argv[2], argv[3]);
+    } else {
+      caisson::policy::Compile(argv[1], {argv + 2, argv + argc});
+    }
     return 0;
   } catch (const caisson::policy::Failure& failure) {
     std::fprintf(stderr, "profile_compile: %s\n", failure.what.c_str());

@@ -189,6 +189,11 @@ Status Serve(Config config) {
   std::vector<std::string> launcher_arguments = {"--socket", launcher_socket, "--max-runs",
                                                  std::to_string(2 * config.workers + 8)};
   if (config.parked > 0) launcher_arguments.insert(launcher_arguments.end(), {"--park", std::to_string(config.parked)});
+  if (config.parked > 0 && !config.python_modules.empty()) {
+    std::string modules;
+    for (const std::string& name : config.python_modules) modules += (modules.empty() ? "" : ",") + name;
+    launcher_arguments.insert(launcher_arguments.end(), {"--python", modules});
+  }
   if (user) launcher_arguments.insert(launcher_arguments.end(), {"--allow-uid", std::to_string(user->uid)});
   CAISSON_TRY(const service::LauncherGuard guard, service::LauncherGuard::Start(launcher_socket, launcher_arguments));
   if (user) CAISSON_TRY_VOID(Become(*user));

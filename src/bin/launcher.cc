@@ -35,6 +35,8 @@ a sandbox is seen there with the client's own. Started by an ordinary user it se
   --max-runs N    refuse more runs than that at a time; default 256
   --park N        keep up to N supervisors prepared for runs to come, as many as the last minute shows to be of use;
                   default 0
+  --python MODULES       keep an interpreter, /usr/bin/python3, with these modules imported (separated by commas) and fork
+                  parked sandboxes for Python from it, too; only with --park
   --park-reserve BYTES   keep none of them while less memory than that is available; default 268435456
 
 It stays in the foreground, writes what goes wrong to standard error, and takes its runs with it when it ends.
@@ -74,6 +76,8 @@ Result<ServerOptions> ReadOptions(int argc, char** argv) {
     } else if (flag == "--park") {
       CAISSON_TRY(const int64_t most, ReadNumber(flag, value, 1000));
       options.pool.most = static_cast<size_t>(most);
+    } else if (flag == "--python") {
+      options.python_modules = value;
     } else if (flag == "--park-reserve") {
       CAISSON_TRY(options.pool.reserve_bytes, ReadNumber(flag, value, std::numeric_limits<int64_t>::max()));
     } else {
@@ -82,6 +86,7 @@ Result<ServerOptions> ReadOptions(int argc, char** argv) {
   }
   if (options.control.valid() == !options.socket_path.empty())
     return Error::Invalid("one of --socket and --fd is needed");
+  if (options.python_modules && options.pool.most == 0) return Error::Invalid("--python: only with --park");
   // SECURITY: without root the sandbox's user is the launcher's own, so another client would have his files.
   if (options.allowed_uid && (::geteuid() != 0 || options.control))
     return Error::Invalid("--allow-uid: only with --socket, and only for a launcher that is root");

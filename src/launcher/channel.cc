@@ -204,15 +204,27 @@ Result<Frame> Receive(int connection) {
   return frame;
 }
 
-Status SendOpen(int control, int run_end) {
+namespace {
+
+constexpr char kStatusOnly = 0x7f;  // in the place of the warmest start
+
+Status SendOpening(int control, int end, char what) {
   const std::string header = {static_cast<char>(Kind::kOpen), kInPacket};
   // Said and not left to the socket's option: the launcher may not have set that yet. The kernel checks it.
   struct ucred sender {};
   sender.pid = ::getpid();
   sender.uid = ::geteuid();
   sender.gid = ::getegid();
-  return SendPacket(control, header, Number(kProtocolVersion), {run_end}, &sender, true);
+  return SendPacket(control, header, Number(kProtocolVersion) + what, {end}, &sender, true);
 }
+
+}  // namespace
+
+Status SendOpen(int control, int run_end, sandbox::Start warmest) {
+  return SendOpening(control, run_end, static_cast<char>(warmest));
+}
+
+Status SendStatusRequest(int control, int answer_end) { return SendOpening(control, answer_end, kStatusOnly); }
 
 Result<Opening> ReceiveOpen(int control) {
   CAISSON_TRY(Packet packet, ReceivePacket(control, 64));
@@ -228,7 +240,16 @@ Result<Opening> ReceiveOpen(int control) {
   length = sizeof(type);
   if (::getsockopt(opening.run.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
     return Error::Invalid("open: not a seqpacket connection");
-  if (packet.bytes.substr(kHeaderBytes) == Number(kProtocolVersion)) return opening;
+  const std::string version = Number(kProtocolVersion);
+  const size_t end = kHeaderBytes + version.size();
+  if (packet.bytes.compare(kHeaderBytes, version.size(), version) == 0 && packet.bytes.size() == end + 1) {
+    const char what = packet.bytes[end];
+    opening.is_status = what == kStatusOnly;
+    if (!opening.is_status && (what < 0 || what > static_cast<char>(sandbox::Start::kInterpreter)))
+      return Error::Invalid("open: for nothing that is known");
+    if (!opening.is_status) opening.warmest = static_cast<sandbox::Start>(what);
+    return opening;
+  }
   Error error = Error::Unsupported("the launcher speaks version " + std::to_string(kProtocolVersion) +
                                    " of its protocol and the client another; install both from one release");
   (void)Send(opening.run.get(), Kind::kError, Encode(error), false);
@@ -239,6 +260,15 @@ Status PassOn(int leash, const Opening& opening) {
   // Both ends are the same program, forked: there is nothing to parse.
   const std::string_view sender(reinterpret_cast<const char*>(&opening.sender), sizeof(opening.sender));
   return SendPacket(leash, sender, "", {opening.run.get()}, nullptr, false);
+}
+
+Status PassLeash(int zygote, int leash) { return SendPacket(zygote, "l", "", {leash}, nullptr, false); }
+
+Result<UniqueFd> TakeLeash(int launcher) {
+  CAISSON_TRY_VOID(Wait(launcher, POLLIN));
+  CAISSON_TRY(Packet packet, ReceivePacket(launcher, 1));
+  if (packet.fds.size() != 1) return Error::Invalid("leash: one is needed");
+  return std::move(packet.fds[0]);
 }
 
 Result<Opening> TakePassedOn(int leash) {

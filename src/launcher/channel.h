@@ -59,17 +59,23 @@ Status Send(int connection, Kind kind, const Encoded& body, bool wait);
 // side has closed is ErrorKind::kSystem; a frame that is none is ErrorKind::kInvalid.
 Result<Frame> Receive(int connection);
 
-// What a client asks a launcher for: a run, supervised at the other end of `run`.
+// What a client asks a launcher for: a run, supervised at the other end of `run`, or only its status, told there.
 struct Opening {
   UniqueFd run;
-  struct ucred sender {};  // as the kernel vouches for it
+  bool is_status = false;
+  sandbox::Start warmest = sandbox::Start::kCold;  // what the run may be served with
+  struct ucred sender {};                          // as the kernel vouches for it
 };
-Status SendOpen(int control, int run_end);
+Status SendOpen(int control, int run_end, sandbox::Start warmest);
+Status SendStatusRequest(int control, int answer_end);
 // Does not block. What is no seqpacket connection is refused.
 Result<Opening> ReceiveOpen(int control);
 
 // Between processes of one launcher: gives an opening to the one that will serve it. Only taking waits.
 Status PassOn(int leash, const Opening& opening);
 Result<Opening> TakePassedOn(int leash);
+// Between launcher and zygote: the end of a leash for a new process to be held by. Taking waits; its error is the end.
+Status PassLeash(int zygote, int leash);
+Result<UniqueFd> TakeLeash(int launcher);
 
 }  // namespace caisson::launcher

@@ -146,13 +146,27 @@ TEST_F(OpenTest, NamesItsSender) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   const UniqueFd run(pair[0]), other(pair[1]);
-  ASSERT_TRUE(SendOpen(ours_.get(), run.get()));
+  ASSERT_TRUE(SendOpen(ours_.get(), run.get(), sandbox::Start::kParked));
   const Result<Opening> opening = ReceiveOpen(theirs_.get());
   ASSERT_TRUE(opening) << opening.error().message;
   EXPECT_EQ(opening->sender.pid, ::getpid());
   EXPECT_EQ(opening->sender.uid, ::geteuid());
+  EXPECT_EQ(opening->warmest, sandbox::Start::kParked);
+  EXPECT_FALSE(opening->is_status);
   ASSERT_TRUE(Send(opening->run.get(), Kind::kCollect, {"hello", {}}, true));
   EXPECT_EQ(Receive(other.get())->body(), "hello");
+}
+
+TEST_F(OpenTest, MayAskForTheStatusOnly) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd answer(pair[0]), other(pair[1]);
+  ASSERT_TRUE(SendStatusRequest(ours_.get(), answer.get()));
+  const Result<Opening> opening = ReceiveOpen(theirs_.get());
+  ASSERT_TRUE(opening) << opening.error().message;
+  EXPECT_TRUE(opening->is_status);
+  SendRaw({static_cast<char>(Kind::kOpen), 0, static_cast<char>(kProtocolVersion), 0, 0, 0, 0, 0, 0, 0, 3}, answer.get());
+  EXPECT_FALSE(ReceiveOpen(theirs_.get()));
 }
 
 TEST_F(OpenTest, TakesOnlySeqpacketConnections) {
@@ -161,7 +175,7 @@ TEST_F(OpenTest, TakesOnlySeqpacketConnections) {
   const UniqueFd stream(pair[0]), other(pair[1]);
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const int fd : {stream.get(), null.get()}) {
-    ASSERT_TRUE(SendOpen(ours_.get(), fd));
+    ASSERT_TRUE(SendOpen(ours_.get(), fd, sandbox::Start::kCold));
     EXPECT_FALSE(ReceiveOpen(theirs_.get()));
   }
   SendRaw("garbage");
@@ -181,7 +195,7 @@ TEST_F(OpenTest, AnotherVersionIsToldSo) {
   EXPECT_FALSE(ReceiveOpen(theirs_.get()));
   const Result<Frame> frame = Receive(other.get());
   ASSERT_TRUE(frame);
-  EXPECT_NE(DecodeError(frame->body()).message.find("version 1"), std::string::npos);
+  EXPECT_NE(DecodeError(frame->body()).message.find("version 2"), std::string::npos);
 }
 
 }  // namespace

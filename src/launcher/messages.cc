@@ -45,7 +45,7 @@ void DescribeIsolation(Side& side, Message& isolation) {
   side.Choice("cgroup_driver", isolation.cgroup_driver, sandbox::CgroupDriver::kNone);
   side.Number("host_uid", isolation.host_uid, 0, std::numeric_limits<uint32_t>::max());
   side.Flag("own_id_range", isolation.own_id_range);
-  side.Flag("parked", isolation.parked);
+  side.Choice("start", isolation.start, sandbox::Start::kInterpreter);
   side.List("degraded", isolation.degraded, 64, [&](auto& wall) { side.Text("wall", wall, kMaxSentenceBytes); });
 }
 
@@ -109,6 +109,20 @@ void DescribeCollected(Side& side, Message& collected) {
 }
 
 template <typename Side, typename Message>
+void DescribeStatus(Side& side, Message& status) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  side.List("pools", status.pools, 16, [&](auto& pool) {
+    side.Text("name", pool.name, kMaxNameBytes);
+    side.Number("ready", pool.ready, 0, kMost);
+    side.Number("preparing", pool.preparing, 0, kMost);
+    side.Number("taken", pool.taken, 0, kMost);
+    side.Number("missed", pool.missed, 0, kMost);
+    side.Number("died", pool.died, 0, kMost);
+  });
+  side.Number("interpreters_died", status.interpreters_died, 0, kMost);
+}
+
+template <typename Side, typename Message>
 void DescribeError(Side& side, Message& error) {
   side.Choice("kind", error.kind, ErrorKind::kSystem);
   side.Number("errno", error.errno_value, 0, kMaxErrno);
@@ -157,6 +171,9 @@ Result<Encoded> Encode(const CommandOutcome& outcome) {
 Result<Encoded> Encode(const sandbox::Collected& collected) {
   return EncodeBy("collected", collected, DescribeCollected<Writer, const sandbox::Collected>);
 }
+Result<Encoded> Encode(const StatusMessage& status) {
+  return EncodeBy("status", status, DescribeStatus<Writer, const StatusMessage>);
+}
 Encoded Encode(const Error& error) {
   Error fitting = error;
   if (fitting.errno_value < 0 || fitting.errno_value > kMaxErrno) fitting.errno_value = 0;
@@ -186,6 +203,9 @@ Result<CommandOutcome> DecodeOutcome(std::string_view bytes) {
 }
 Result<sandbox::Collected> DecodeCollected(std::string_view bytes) {
   return Decode<sandbox::Collected>("collected", bytes, DescribeCollected<Reader, sandbox::Collected>);
+}
+Result<StatusMessage> DecodeStatus(std::string_view bytes) {
+  return Decode<StatusMessage>("status", bytes, DescribeStatus<Reader, StatusMessage>);
 }
 Error DecodeError(std::string_view bytes) {
   Reader reader("error", bytes, {});

@@ -1,6 +1,7 @@
 // What a client and the launcher's supervisors say to each other, one frame each:
 //
-//   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there
+//   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there, or answer there with
+//                                       kStatus
 //   client to supervisor    kStart      the Spec, its mount sources and, where they pass through, three streams
 //                           kExecute    run one command; until its outcome, signalfd_siginfo records follow it
 //                           kCollect    end the sandbox and read files it left
@@ -38,7 +39,7 @@
 namespace caisson::launcher {
 
 // Raised whenever a description changes: both ends must be of one build's making.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 // Above every signal's number, with which the records begin that the same connection carries.
 enum class Kind : uint8_t {
@@ -51,6 +52,7 @@ enum class Kind : uint8_t {
   kViolation,
   kOutcome,
   kCollected,
+  kStatus,
   kError,
 };
 
@@ -79,6 +81,19 @@ struct CollectMessage {
 };
 
 Result<Encoded> Encode(const StartMessage& message);
+// The Spec alone, as a supervisor passes it on to a PID 1 that it had made ahead.
+Result<Encoded> Encode(const sandbox::Spec& spec);
+// How the launcher's pools are; numbers since it started.
+struct StatusMessage {
+  struct PoolStatus {
+    std::string name;
+    uint64_t ready = 0, preparing = 0;  // now
+    uint64_t taken = 0, missed = 0, died = 0;
+  };
+  std::vector<PoolStatus> pools;
+  uint64_t interpreters_died = 0;
+};
+
 Result<Encoded> Encode(const ExecuteMessage& message);
 Result<Encoded> Encode(const CollectMessage& message);
 Result<Encoded> Encode(const sandbox::Isolation& isolation);
@@ -86,9 +101,11 @@ Result<Encoded> Encode(const OutputMessage& message);
 Result<Encoded> Encode(const Violation& violation);
 Result<Encoded> Encode(const CommandOutcome& outcome);
 Result<Encoded> Encode(const sandbox::Collected& collected);
+Result<Encoded> Encode(const StatusMessage& status);
 Encoded Encode(const Error& error);
 
 Result<StartMessage> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds);
+Result<sandbox::Spec> DecodeSpec(std::string_view bytes, std::vector<UniqueFd> fds);
 Result<ExecuteMessage> DecodeExecute(std::string_view bytes);
 Result<CollectMessage> DecodeCollect(std::string_view bytes);
 Result<sandbox::Isolation> DecodeIsolation(std::string_view bytes);
@@ -96,6 +113,7 @@ Result<OutputMessage> DecodeOutput(std::string_view bytes);
 Result<Violation> DecodeViolation(std::string_view bytes);
 Result<CommandOutcome> DecodeOutcome(std::string_view bytes);
 Result<sandbox::Collected> DecodeCollected(std::string_view bytes);
+Result<StatusMessage> DecodeStatus(std::string_view bytes);
 // The error that was sent, or what is wrong with it.
 Error DecodeError(std::string_view bytes);
 

@@ -289,12 +289,21 @@ TEST(OtherMessagesTest, ComeBackAsTheyWere) {
   isolation.cgroup_driver = sandbox::CgroupDriver::kHybrid;
   isolation.host_uid = 4'000'000'000;
   isolation.own_id_range = true;
+  isolation.start = sandbox::Start::kInterpreter;
   isolation.degraded = {"cpu: not limited"};
   const Result<sandbox::Isolation> applied = DecodeIsolation(Encode(isolation)->bytes);
   ASSERT_TRUE(applied);
   EXPECT_EQ(applied->host_uid, 4'000'000'000U);
   EXPECT_EQ(applied->cgroup_driver, sandbox::CgroupDriver::kHybrid);
   EXPECT_EQ(Encode(*applied)->bytes, Encode(isolation)->bytes);
+
+  StatusMessage status;
+  status.pools.push_back({"parked", 1, 2, 3, 4, 5});
+  status.interpreters_died = 6;
+  const Result<StatusMessage> told = DecodeStatus(Encode(status)->bytes);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->pools.at(0).missed, 4U);
+  EXPECT_EQ(Encode(*told)->bytes, Encode(status)->bytes);
 
   const Result<OutputMessage> output = DecodeOutput(Encode(OutputMessage{OutputStream::kStderr, "x\n"})->bytes);
   ASSERT_TRUE(output);

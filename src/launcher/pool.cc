@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/supervisor.h"
 #include "linux/files.h"
 
 namespace caisson::launcher {
@@ -62,19 +61,28 @@ size_t Pool::Wanted(int64_t now_ms) {
 }
 
 bool Pool::IsPreparing() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const auto& entry) { return entry.second.state == Member::State::kPreparing; });
+  return std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.pid < 0; });
+}
+
+Pool::Counts Pool::counts() const {
+  Counts counts = counts_;
+  for (const auto& entry : members_) ++(entry.second.pid < 0 ? counts.preparing : counts.ready);
+  return counts;
 }
 
 pid_t Pool::HandOver(const Opening& opening, int64_t now_ms) {
+  if (options_.most == 0) return -1;
   demand_.Taken(now_ms);
-  for (const auto& [pid, member] : members_) {
+  for (auto member = members_.begin(); member != members_.end(); ++member) {
     // One that has just died cannot be told; its end will be.
-    if (member.state != Member::State::kReady || !PassOn(member.leash.get(), opening)) continue;
-    const pid_t taken = pid;
-    members_.erase(taken);
+    if (member->second.pid < 0 || !PassOn(member->second.leash.get(), opening)) continue;
+    const pid_t taken = member->second.pid;
+    members_.erase(member);
+    ++counts_.taken;
+    if (members_.empty() && failures_ == 0) next_ms_ = now_ms;
     return taken;
   }
+  ++counts_.missed;
   return -1;
 }
 
@@ -90,47 +98,33 @@ int64_t Pool::Turn(int64_t now_ms) {
 }
 
 void Pool::Park(int64_t now_ms) {
+  next_ms_ = now_ms + kSecondMs;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
   UniqueFd ours(ends[0]);
-  UniqueFd theirs(ends[1]);
-  const pid_t launcher = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ServeParked(ForgetLauncher(launcher, std::move(theirs), "caisson-parked"));
-    ::_exit(0);
-  }
-  next_ms_ = now_ms + kSecondMs;
-  if (pid < 0) return;
-  loop_.Watch(ours.get(), EPOLLIN, first_tag_ + static_cast<uint32_t>(ours.get()));
-  members_.emplace(pid, Member{std::move(ours), Member::State::kPreparing, now_ms});
+  if (!make_(UniqueFd(ends[1]))) return;
+  const int number = ours.get();
+  loop_.Watch(number, EPOLLIN, first_tag_ + static_cast<uint32_t>(number));
+  members_.emplace(number, Member{std::move(ours), -1, now_ms});
 }
 
 void Pool::OnReadable(int leash, int64_t now_ms) {
-  const auto member = std::find_if(members_.begin(), members_.end(),
-                                   [&](const auto& entry) { return entry.second.leash.get() == leash; });
-  if (member == members_.end()) return;
-  char ready;
-  if (::recv(leash, &ready, sizeof(ready), MSG_DONTWAIT) != 1) {
-    // Nothing more comes this way; that it has ended will be told.
-    member->second.state = Member::State::kGone;
-    return loop_.Forget(leash);
+  const auto found = members_.find(leash);
+  if (found == members_.end()) return;
+  Member& member = found->second;
+  pid_t pid = -1;
+  if (::recv(leash, &pid, sizeof(pid), MSG_DONTWAIT) == sizeof(pid) && member.pid < 0) {
+    member.pid = pid;
+    failures_ = 0;
+    next_ms_ = now_ms + (members_.size() == 1 ? 0 : kPausesPerWork * std::max<int64_t>(now_ms - member.begun_ms, 1));
+    return;
   }
-  member->second.state = Member::State::kReady;
-  failures_ = 0;
-  next_ms_ = now_ms + kPausesPerWork * std::max<int64_t>(now_ms - member->second.begun_ms, 1);
-}
-
-bool Pool::OnEnded(pid_t pid, int64_t now_ms) {
-  const auto member = members_.find(pid);
-  if (member == members_.end()) return false;
-  members_.erase(member);
+  // Its other end is closed: it is gone.
   failures_ = std::min(failures_ + 1, 16);
   next_ms_ = now_ms + std::min(kLongestPauseMs, int64_t{10} << failures_);
-  std::fprintf(stderr, "caisson-launcher: parked supervisor %d ended before it was used; %zu so far\n", pid, ++died_);
-  return true;
+  std::fprintf(stderr, "caisson-launcher: parked supervisor %d ended before it was used; %llu so far\n", member.pid,
+               static_cast<unsigned long long>(++counts_.died));
+  members_.erase(found);
 }
-
-void Pool::Drain() { members_.clear(); }
 
 }  // namespace caisson::launcher

@@ -1,10 +1,10 @@
-// Parked supervisors: processes that have their berth (sandbox/berth.h) before there is a request, so that a run begins
-// with what only the request can decide. Each serves one run and ends with it.
+// Parked supervisors: processes that have their berth (sandbox/berth.h) before there is a request, PID 1 of the sandbox
+// in it, so that a run begins with what only the request can decide. Each serves one run and ends with it.
 //
 // How many: as many as were taken in the busiest second of the last minute, at least one and at most what the operator
 // allows; none while memory is short. They are made one at a time, with pauses three times as long as the work, so that
-// refilling takes at most a quarter of a CPU from the runs that it is for. A member that dies is replaced; when members
-// cannot be prepared, the pauses grow.
+// refilling takes at most a quarter of a CPU from the runs that it is for; where none is left, with none. A member that
+// dies is replaced; when members cannot be prepared, the pauses grow.
 //
 // Thread: the launcher's. Nothing blocks.
 #pragma once
@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 
 #include "base/unique_fd.h"
@@ -42,9 +43,18 @@ class Pool {
     size_t most = 0;  // 0: no pool
     int64_t reserve_bytes = int64_t{256} << 20;
   };
+  struct Counts {
+    size_t ready = 0, preparing = 0;
+    uint64_t taken = 0;   // runs that got a member
+    uint64_t missed = 0;  // runs that found none ready
+    uint64_t died = 0;    // members that ended before they were used
+  };
+  // Makes a process that calls ServeParked with this end of its leash. False when it cannot now.
+  using Make = std::function<bool(UniqueFd leash)>;
+
   // Watches its members in `loop` with tags that are their descriptors behind `first_tag`.
-  Pool(const Options& options, linux_sys::EventLoop& loop, uint32_t first_tag)
-      : options_(options), loop_(loop), first_tag_(first_tag) {}
+  Pool(const Options& options, linux_sys::EventLoop& loop, uint32_t first_tag, Make make)
+      : options_(options), loop_(loop), first_tag_(first_tag), make_(std::move(make)) {}
 
   // Gives the run to a member that is ready and returns its process number; -1 when there is none.
   pid_t HandOver(const Opening& opening, int64_t now_ms);
@@ -52,16 +62,16 @@ class Pool {
   int64_t Turn(int64_t now_ms);
   // A descriptor with one of its tags became readable.
   void OnReadable(int leash, int64_t now_ms);
-  // A child ended. False when it was not the pool's.
-  bool OnEnded(pid_t pid, int64_t now_ms);
   // Lets every member go; they remove what they have made.
-  void Drain();
+  void Drain() { members_.clear(); }
+
+  bool has(int leash) const { return members_.find(leash) != members_.end(); }
+  Counts counts() const;
 
  private:
   struct Member {
-    enum class State { kPreparing, kReady, kGone };
     UniqueFd leash;  // its end ends the member
-    State state = State::kPreparing;
+    pid_t pid = -1;  // once it is ready
     int64_t begun_ms = 0;
   };
   void Park(int64_t now_ms);
@@ -71,13 +81,14 @@ class Pool {
   const Options options_;
   linux_sys::EventLoop& loop_;
   const uint32_t first_tag_;
+  const Make make_;
   Demand demand_;
-  std::map<pid_t, Member> members_;
+  std::map<int, Member> members_;  // by the number of their leash
   bool memory_is_short_ = false;
   int64_t next_look_ms_ = 0;  // at the memory
   int64_t next_ms_ = 0;       // when the next member may be begun
   int failures_ = 0;          // in a row
-  size_t died_ = 0;           // in all
+  Counts counts_;
 };
 
 }  // namespace caisson::launcher

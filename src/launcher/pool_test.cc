@@ -24,10 +24,10 @@ TEST(DemandTest, ASecondThatCameRoundAgainStartsAnew) {
 
 TEST(PoolTest, WithoutMembersThereIsNothingToHandOver) {
   linux_sys::EventLoop loop;
-  Pool pool({}, loop, 0);
+  Pool pool({}, loop, 0, nullptr);
   EXPECT_EQ(pool.Turn(0), -1);
   EXPECT_EQ(pool.HandOver({}, 0), -1);
-  EXPECT_FALSE(pool.OnEnded(1, 0));
+  EXPECT_FALSE(pool.has(3));
 }
 
 }  // namespace

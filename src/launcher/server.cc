@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "launcher/channel.h"
 #include "launcher/supervisor.h"
+#include "launcher/zygote.h"
 #include "linux/event_loop.h"
 
 namespace caisson::launcher {
@@ -80,13 +81,17 @@ Status VouchForSenders(int socket) {
 
 class Server {
  public:
-  explicit Server(ServerOptions options) : options_(std::move(options)), pool_(options_.pool, loop_, kFirstMember) {}
+  explicit Server(ServerOptions options)
+      : options_(std::move(options)),
+        pool_(options_.pool, loop_, kFirstMember, ForkMember),
+        zygote_(options_.python_modules.value_or(""), OwnDirectory()),
+        zygote_pool_(options_.python_modules ? options_.pool : Pool::Options{}, loop_, kFirstMember,
+                     [this](UniqueFd leash) { return zygote_.Fork(std::move(leash)); }) {}
 
   Status Run() {
     CAISSON_TRY_VOID(Prepare());
     while (!ended_) {
-      const int64_t pause = pool_.Turn(NowMs());
-      for (const auto& event : loop_.Wait(static_cast<int>(pause))) Dispatch(event.data.u32);
+      for (const auto& event : loop_.Wait(static_cast<int>(Turn()))) Dispatch(event.data.u32);
     }
     EndChildren();
     if (!options_.socket_path.empty()) ::unlink(options_.socket_path.c_str());
@@ -94,6 +99,31 @@ class Server {
   }
 
  private:
+  // How long nothing has to be done, in milliseconds; -1: until something happens.
+  int64_t Turn() {
+    int64_t pause = pool_.Turn(NowMs());
+    if (!options_.python_modules) return pause;
+    for (const int64_t other : {zygote_.Turn(NowMs()), zygote_pool_.Turn(NowMs())}) {
+      if (other >= 0 && (pause < 0 || other < pause)) pause = other;
+    }
+    return pause;
+  }
+
+  static std::string OwnDirectory() {
+    char path[4096];
+    const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
+    const std::string self(path, static_cast<size_t>(size < 0 ? 0 : size));
+    return self.substr(0, self.rfind('/'));
+  }
+
+  static bool ForkMember(UniqueFd leash) {
+    const pid_t launcher = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid > 0;
+    ServeParked(ForgetLauncher(launcher, std::move(leash), "caisson-parked"), nullptr);
+    ::_exit(0);
+  }
+
   Status Prepare() {
     sigset_t signals;
     ::sigemptyset(&signals);
@@ -103,7 +133,7 @@ class Server {
     signals_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) return Error::System(errno, "make a signalfd");
     loop_.Watch(signals_.get(), EPOLLIN, kSignals);
-    // Nothing is executed here or in a supervisor, and nothing that is forked from us can gain by doing so.
+    // Nothing is executed here but the interpreter, if one is wanted, and nothing can gain by being executed.
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Error::System(errno, "set no_new_privs");
     if (options_.control) {
       CAISSON_TRY_VOID(VouchForSenders(options_.control.get()));
@@ -119,7 +149,10 @@ class Server {
   void Dispatch(uint32_t tag) {
     if (tag == kSignals) return OnSignals();
     if (tag == kListener) return OnListener();
-    if (tag >= kFirstMember) return pool_.OnReadable(static_cast<int>(tag - kFirstMember), NowMs());
+    if (tag >= kFirstMember) {
+      const int leash = static_cast<int>(tag - kFirstMember);
+      return (pool_.has(leash) ? pool_ : zygote_pool_).OnReadable(leash, NowMs());
+    }
     OnConnection(static_cast<int>(tag - kFirstConnection));
   }
 
@@ -130,9 +163,8 @@ class Server {
     }
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      const bool parked = pool_.OnEnded(pid, NowMs());
-      runs_.erase(pid);
-      if (WIFSIGNALED(status) && !parked)
+      if (zygote_.OnEnded(pid, NowMs()) || runs_.erase(pid) == 0) continue;  // pools notice for themselves
+      if (WIFSIGNALED(status))
         std::fprintf(stderr, "caisson-launcher: supervisor %d was ended by signal %d\n", pid, WTERMSIG(status));
     }
   }
@@ -169,8 +201,19 @@ class Server {
       if (!listener_) ended_ = true;
       return;
     }
+    if (opening->is_status) return Tell(opening->run.get());
     if (const Status started = StartRun(*opening); !started)
       (void)Send(opening->run.get(), Kind::kError, Encode(started.error()), false);
+  }
+
+  void Tell(int asker) const {
+    StatusMessage status;
+    for (const auto& [name, pool] : {std::pair{"parked", &pool_}, std::pair{"zygote", &zygote_pool_}}) {
+      const Pool::Counts counts = pool->counts();
+      status.pools.push_back({name, counts.ready, counts.preparing, counts.taken, counts.missed, counts.died});
+    }
+    status.interpreters_died = zygote_.died();
+    if (const Result<Encoded> encoded = Encode(status)) (void)Send(asker, Kind::kStatus, *encoded, false);
   }
 
   Status StartRun(Opening& opening) {
@@ -182,7 +225,7 @@ class Server {
                    "the launcher has " + std::to_string(runs_.size()) +
                        " runs, as many as it may; try again, or start it with a higher --max-runs"};
     }
-    if (const pid_t parked = pool_.HandOver(opening, NowMs()); parked > 0) {
+    if (const pid_t parked = HandOver(opening); parked > 0) {
       runs_.insert(parked);
       return {};
     }
@@ -198,9 +241,20 @@ class Server {
     return {};
   }
 
+  // The warmest first. A pool that is not asked does not learn that it is wanted.
+  pid_t HandOver(const Opening& opening) {
+    pid_t parked = -1;
+    if (opening.warmest >= sandbox::Start::kInterpreter) parked = zygote_pool_.HandOver(opening, NowMs());
+    const bool other = opening.warmest == sandbox::Start::kParked || !options_.python_modules;
+    if (parked < 0 && opening.warmest >= sandbox::Start::kParked && other) parked = pool_.HandOver(opening, NowMs());
+    return parked;
+  }
+
   // The keepers of runs remove their cgroups; parked supervisors remove their own.
   void EndChildren() {
+    zygote_.End();
     pool_.Drain();
+    zygote_pool_.Drain();
     for (const pid_t pid : runs_) ::kill(pid, SIGKILL);
     while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
     }
@@ -211,6 +265,8 @@ class Server {
   ServerOptions options_;
   linux_sys::EventLoop loop_;
   Pool pool_;
+  Zygote zygote_;
+  Pool zygote_pool_;
   UniqueFd signals_, listener_;
   std::map<int, UniqueFd> connections_;
   std::set<pid_t> runs_;

@@ -28,6 +28,7 @@ struct ServerOptions {
   std::optional<uid_t> allowed_uid;
   size_t max_runs = 256;
   Pool::Options pool;
+  std::optional<std::string> python_modules;  // keep an interpreter with these imported, and members forked from it
 };
 
 // Returns when asked to end, with everything it had started gone.

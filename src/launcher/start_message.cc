@@ -220,6 +220,20 @@ Result<Encoded> Encode(const StartMessage& message) {
   return writer.Finish();
 }
 
+Result<Encoded> Encode(const Spec& spec) {
+  Writer writer("spec");
+  DescribeSpec(writer, spec);
+  return writer.Finish();
+}
+
+Result<Spec> DecodeSpec(std::string_view bytes, std::vector<UniqueFd> fds) {
+  Reader reader("spec", bytes, std::move(fds));
+  Spec spec;
+  DescribeSpec(reader, spec);
+  CAISSON_TRY_VOID(reader.Finish());
+  return spec;
+}
+
 Result<StartMessage> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds) {
   Reader reader("start", bytes, std::move(fds));
   StartMessage message;

@@ -14,12 +14,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "launcher/channel.h"
+#include "launcher/ground.h"
 #include "launcher/messages.h"
 #include "sandbox/sandbox.h"
 
@@ -191,14 +193,39 @@ void Supervise(Opening opening, std::optional<sandbox::Berth> berth) {
   Supervisor(std::move(opening), std::move(berth)).Serve();
 }
 
-void ServeParked(UniqueFd leash) {
-  Result<sandbox::Berth> berth = sandbox::Berth::PrepareAhead();
+namespace {
+
+Status SendSpec(int control_fd, const sandbox::Spec& spec) {
+  CAISSON_TRY(const Encoded encoded, Encode(spec));
+  return Send(control_fd, Kind::kStart, encoded, true);
+}
+
+// Runs: PID 1.
+bool TakeSpec(int control_fd, sandbox::Spec& spec) {
+  Result<Frame> frame = Receive(control_fd);
+  if (!frame || frame->kind != Kind::kStart) return errno = ECONNABORTED, false;
+  Result<sandbox::Spec> taken = DecodeSpec(frame->body(), std::move(frame->fds));
+  // SECURITY: where the workload is forked from us and executes nothing, it can read what is left in freed memory.
+  ::explicit_bzero(frame->packet.data(), frame->packet.size());
+  if (!taken) return errno = EPROTO, false;
+  spec = *std::move(taken);
+  return true;
+}
+
+}  // namespace
+
+void ServeParked(UniqueFd leash, const sandbox::Interpreter* interpreter) {
+  auto expected = std::make_unique<sandbox::Expectation>();
+  expected->ground = UsualGround();
+  expected->carrier = {SendSpec, TakeSpec};
+  expected->interpreter = interpreter;
+  Result<sandbox::Berth> berth = sandbox::Berth::PrepareAhead(std::move(expected));
   if (!berth) {
     std::fprintf(stderr, "caisson-launcher: cannot park: %s\n", berth.error().message.c_str());
     return;
   }
-  const char ready = 1;
-  if (::send(leash.get(), &ready, sizeof(ready), MSG_NOSIGNAL) != sizeof(ready)) return;
+  const pid_t self = ::getpid();
+  if (::send(leash.get(), &self, sizeof(self), MSG_NOSIGNAL) != sizeof(self)) return;
   Result<Opening> opening = TakePassedOn(leash.get());
   if (!opening) return;  // let go, unused
   leash.Reset();

@@ -23,6 +23,7 @@ UniqueFd ForgetLauncher(pid_t launcher, UniqueFd kept, const char* name);
 void Supervise(Opening opening, std::optional<sandbox::Berth> berth = std::nullopt);
 
 // The same for a run that is still to come: prepares, says so on `leash`, and waits there for the run or the end.
-void ServeParked(UniqueFd leash);
+// `interpreter`: what the process was forked from, if it is to serve commands.
+void ServeParked(UniqueFd leash, const sandbox::Interpreter* interpreter);
 
 }  // namespace caisson::launcher

@@ -142,6 +142,8 @@ class Finder {
       Add("ignored_writes." + word, "refused writes to paths with the component " + word + " are not counted");
     if (base_.on_violation == OnViolation::kFail && profile_.on_violation == OnViolation::kReport)
       Add("on_violation", "a violation is recorded but does not fail the check");
+    if (profile_.start == Start::kZygote && base_.start != Start::kZygote)
+      Add("start", "workloads may share the layout of their address space with each other and with their supervisors");
     for (const std::string& wall : Minus(profile_.allow_degraded, base_.allow_degraded))
       Add("allow_degraded." + wall, "a machine without " + wall + " is accepted");
   }

@@ -59,6 +59,7 @@ const Removed kRemoved[] = {
     {"balanced", "ignored_writes: [src]", "ignored_writes.src", true},
     {"balanced", "on_violation: report", "on_violation", true},
     {"balanced", "allow_degraded: [cgroup, landlock]", "allow_degraded.landlock", true},
+    {"strict", "start: zygote", "start", true},
     {"strict", "allow_degraded: [cgroup]", "allow_degraded.cgroup", true},
 };
 

@@ -16,6 +16,10 @@
 namespace caisson::policy {
 
 enum class OnViolation { kFail, kReport };
+
+// The warmest start a profile accepts; each includes the one before it.
+enum class Start { kCold, kParked, kZygote };
+inline constexpr const char* kStartNames[] = {"cold", "parked", "zygote"};
 enum class Access { kReadOnly, kCopyOnWrite, kReadWrite };
 inline constexpr std::array<const char*, 3> kAccessNames = {"ro", "cow", "rw"};
 
@@ -88,6 +92,7 @@ struct Profile {
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<std::string> ignored_writes;  // path components whose refused writes are not counted
   OnViolation on_violation = OnViolation::kFail;
+  Start start = Start::kZygote;
   std::vector<std::string> allow_degraded;  // walls it accepts losing where the machine lacks them
   std::optional<ProjectPaths> project;
 

@@ -137,6 +137,7 @@ ordered_json ToJson(const Profile& profile) {
       {"environment", std::move(environment)},
       {"ignored_writes", profile.ignored_writes},
       {"on_violation", profile.on_violation == OnViolation::kFail ? "fail" : "report"},
+      {"start", kStartNames[static_cast<size_t>(profile.start)]},
       {"allow_degraded", profile.allow_degraded},
   };
   if (profile.name == profile.built_in) document.erase("extends");

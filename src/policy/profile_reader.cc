@@ -141,6 +141,7 @@ class ProfileReader {
         {"ignored_writes", list(profile_.ignored_writes, FaultInWriteComponent)},
         {"on_violation",
          [this](const YamlNode& node) { return fields_.Choose(node, kOnViolation, profile_.on_violation); }},
+        {"start", [this](const YamlNode& node) { return fields_.Choose(node, kStartNames, profile_.start); }},
         {"allow_degraded", choices(profile_.allow_degraded, kDegradable)},
         {"project", method(&ProfileReader::Project)},
     };

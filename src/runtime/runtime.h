@@ -2,6 +2,7 @@
 // give back the same facts.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,7 +25,7 @@ struct IsolationReport {
   std::string cgroup_driver;
   int64_t host_uid = 0;
   std::vector<std::string> degraded;
-  std::string start = "cold";  // "parked": what does not depend on the request had been made before it came
+  std::string start = "cold";  // of policy::kStartNames: what had been made before the request came
 };
 
 // A file the workload left, read while nothing of it was alive.
@@ -60,10 +61,23 @@ class Run {
   virtual Result<Collection> Collect(const std::vector<std::string>& globs) = 0;
 };
 
+// What is kept ready for runs to come, of one kind; numbers since whoever keeps it started.
+struct PoolReport {
+  std::string start;  // of policy::kStartNames
+  uint64_t ready = 0, preparing = 0;
+  uint64_t taken = 0, missed = 0, died = 0;
+};
+struct PoolsReport {
+  std::vector<PoolReport> pools;
+  uint64_t interpreters_died = 0;
+};
+
 class Runtime {
  public:
   virtual ~Runtime() = default;
   virtual Result<std::unique_ptr<Run>> Start(policy::RunPlan plan) = 0;
+  // Nothing where nothing is kept.
+  virtual Result<PoolsReport> Pools() { return PoolsReport(); }
 };
 
 }  // namespace caisson::runtime

@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "linux/files.h"
+#include "linux/syscalls.h"
+#include "sandbox/control.h"
 #include "sandbox/mutation.h"
 #include "sandbox/setup.h"
 
@@ -30,11 +32,10 @@ Result<Berth> Berth::Prepare() {
   return berth;
 }
 
-Result<Berth> Berth::PrepareAhead() {
-  CAISSON_TRY(Berth berth, Prepare());
-  berth.ahead = true;
-  if (berth.group) CAISSON_TRY_VOID(berth.group->MakeAll());
-  if (::geteuid() != 0 || CAISSON_LEFT_OUT("network_namespace")) return berth;
+namespace {
+
+// SECURITY: the network namespace belongs to the host's user namespace; see the header.
+Status MakeNetwork(Berth& berth) {
   constexpr char kOfThisProcess[] = "/proc/self/ns/net";
   CAISSON_TRY(berth.own_network, linux_sys::Open(kOfThisProcess, O_RDONLY));
   if (::unshare(CLONE_NEWNET) != 0) return Error::System(errno, "make a network namespace ahead");
@@ -42,8 +43,37 @@ Result<Berth> Berth::PrepareAhead() {
   berth.dns = UniqueFd(RaiseLoopbackHere());
   if (!berth.dns) return Error::System(errno, "raise loopback ahead");
   berth.LeaveNetwork();
+  return {};
+}
+
+Status MakeFirst(Berth& berth) {
+  const Expectation& expected = *berth.expected;
+  SetupContext context;
+  context.spec = &expected.ground;
+  context.ahead = true;
+  context.take_spec = expected.carrier.take;
+  context.interpreter = expected.interpreter;
+  context.landlock_abi = linux_sys::LandlockAbi();
+  CAISSON_TRY(berth.first, FirstProcess::Clone(context, berth));
+  CAISSON_TRY_VOID(berth.first.WriteIdMaps(berth));
+  CAISSON_TRY_VOID(berth.first.SendCgroups(berth.group.get()));
+  CAISSON_TRY(const Report report, berth.first.AwaitReport());
+  CAISSON_CHECK(report.kind == Report::kAwaitsSpec);
+  return {};
+}
+
+}  // namespace
+
+Result<Berth> Berth::PrepareAhead(std::unique_ptr<Expectation> expected) {
+  CAISSON_TRY(Berth berth, Prepare());
+  berth.expected = std::move(expected);
+  if (berth.group) CAISSON_TRY_VOID(berth.group->MakeAll());
+  if (berth.has_id_range() && !CAISSON_LEFT_OUT("network_namespace")) CAISSON_TRY_VOID(MakeNetwork(berth));
+  CAISSON_TRY_VOID(MakeFirst(berth));
   return berth;
 }
+
+bool Berth::has_id_range() const { return ::geteuid() == 0; }
 
 Status Berth::EnterNetwork() const {
   if (network && ::setns(network.get(), CLONE_NEWNET) != 0) return Error::System(errno, "enter the network namespace");

@@ -34,9 +34,12 @@ void Send(const SetupContext& context, const Report& report) {
   ::_exit(1);
 }
 
-void RunSetup(SetupContext& context) {
+// Runs the steps that `wanted` picks.
+template <typename Wanted>
+void RunSteps(SetupContext& context, const Wanted& wanted) {
   const auto steps = SetupSteps();
   for (size_t i = 0; i < steps.size(); ++i) {
+    if (!wanted(steps[i].when)) continue;
     int error = steps[i].run(context);
 #ifdef CAISSON_TEST_HOOKS
     if (context.fail_step == static_cast<int>(i)) error = EIO;
@@ -45,8 +48,30 @@ void RunSetup(SetupContext& context) {
   }
 }
 
-// Runs: the workload's process, between fork and exec.
-[[noreturn]] void BecomeWorkload(const SetupContext& context, uint32_t index) {
+void RunSetup(SetupContext& context) {
+  if (!context.ahead) return RunSteps(context, [](When) { return true; });
+  const auto ahead = [&](When when) {
+    return when == When::kAhead || (when == When::kAheadOfRoot && context.may_drop_groups);
+  };
+  RunSteps(context, ahead);
+  Report waiting{};
+  waiting.kind = Report::kAwaitsSpec;
+  Send(context, waiting);
+  RunSteps(context, [&](When when) { return !ahead(when); });
+}
+
+// Whether the interpreter in this program is what the command would execute.
+bool IsServed(const SetupContext& context, uint32_t index) {
+  if (context.interpreter == nullptr) return false;
+  for (const std::string& path : context.exec_candidates[index]) {
+    if (context.interpreter->Serves(path.c_str(), context.spec->commands[index])) return true;
+    if (::access(path.c_str(), F_OK) == 0) return false;  // found first
+  }
+  return false;
+}
+
+// Runs: the workload's process, between fork and exec; where the interpreter serves, there is no exec.
+[[noreturn]] void BecomeWorkload(const SetupContext& context, uint32_t index, bool served) {
   const Command& command = context.spec->commands[index];
   const auto fail = [&](int error) {
     Report report{};
@@ -82,6 +107,10 @@ void RunSetup(SetupContext& context) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 
+  if (served) {
+    if (::close_range(3, ~0U, 0) != 0) fail(errno);
+    context.interpreter->Become(command);
+  }
   int error = ENOENT;
   for (const std::string& path : context.exec_candidates[index]) {
     ::execve(path.c_str(), const_cast<char**>(context.argv_pointers[index].data()),
@@ -110,11 +139,12 @@ bool ReapEnded(pid_t main_pid, int* main_status) {
 }
 
 void RunCommand(const SetupContext& context, const Order& order, const sigset_t& signals) {
-  // Shares our memory until it executes, which saves copying the page tables; we wait meanwhile, and it writes nothing
-  // but its own stack frames above ours.
+  // Shares our memory until it executes, unless it never does, which saves copying the page tables; we wait meanwhile,
+  // and it writes nothing but its own stack frames above ours.
   // NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
-  const pid_t main_pid = ::vfork();
-  if (main_pid == 0) BecomeWorkload(context, order.command);
+  const bool served = IsServed(context, order.command);
+  const pid_t main_pid = served ? ::fork() : ::vfork();
+  if (main_pid == 0) BecomeWorkload(context, order.command, served);
   // NOLINTEND(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
   Report report{};
   if (main_pid < 0) {
@@ -168,6 +198,14 @@ void KeepOnlyStreams(const SetupContext& context) {
   if (::close_range(static_cast<unsigned>(last) + 1, ~0U, 0) != 0) ::_exit(1);
 }
 
+// SECURITY: where the workload is forked from us and executes nothing, it has what we have in memory. That is its own
+// request, and in it the places on the host of what is mounted, which are not its business.
+void ForgetHostPaths(Spec& spec) {
+  const auto forget = [](std::string& path) { ::explicit_bzero(path.data(), path.size()); };
+  if (spec.workspace) forget(spec.workspace->source_path);
+  for (Mount& mount : spec.mounts) forget(mount.source_path);
+}
+
 }  // namespace
 
 void RunInit(SetupContext& context) {
@@ -178,6 +216,7 @@ void RunInit(SetupContext& context) {
   reset.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
   RunSetup(context);
+  ForgetHostPaths(context.late_spec);
 
   sigset_t signals;
   ::sigemptyset(&signals);

@@ -16,16 +16,29 @@ int FailClosing(int fd) {
   return -1;
 }
 
+// Sets the options and then does what they are for.
+int Configure(int fs, std::initializer_list<FsOption> options, fsconfig_command purpose) {
+  for (const FsOption& option : options) {
+    const auto command = option.value == nullptr ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING;
+    if (::fsconfig(fs, command, option.key, option.value, 0) != 0) return -1;
+  }
+  return ::fsconfig(fs, purpose, nullptr, nullptr, 0);
+}
+
 }  // namespace
+
+int ChangeFilesystem(int mount_fd, std::initializer_list<FsOption> options) {
+  const int fs = ::fspick(mount_fd, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+  if (fs < 0) return -1;
+  if (Configure(fs, options, FSCONFIG_CMD_RECONFIGURE) != 0) return FailClosing(fs);
+  ::close(fs);
+  return 0;
+}
 
 int NewFilesystem(const char* type, std::initializer_list<FsOption> options, unsigned attributes) {
   const int fs = ::fsopen(type, FSOPEN_CLOEXEC);
   if (fs < 0) return -1;
-  for (const FsOption& option : options) {
-    const auto command = option.value == nullptr ? FSCONFIG_SET_FLAG : FSCONFIG_SET_STRING;
-    if (::fsconfig(fs, command, option.key, option.value, 0) != 0) return FailClosing(fs);
-  }
-  if (::fsconfig(fs, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return FailClosing(fs);
+  if (Configure(fs, options, FSCONFIG_CMD_CREATE) != 0) return FailClosing(fs);
   const int mount = ::fsmount(fs, FSMOUNT_CLOEXEC, attributes);
   if (mount < 0) return FailClosing(fs);
   ::close(fs);

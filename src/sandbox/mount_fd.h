@@ -19,6 +19,9 @@ struct FsOption {
 // A new file system as a detached mount with the given MOUNT_ATTR_* flags.
 int NewFilesystem(const char* type, std::initializer_list<FsOption> options, unsigned attributes);
 
+// Changes options of the file system that a mount shows, for all who see it.
+int ChangeFilesystem(int mount_fd, std::initializer_list<FsOption> options);
+
 // A detached copy of the mount tree at `path` with `attributes` set on all of it; 0 keeps those of the original.
 int CloneTree(int dir_fd, const char* path, unsigned flags, unsigned attributes);
 

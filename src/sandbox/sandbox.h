@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "sandbox/berth.h"
 #include "sandbox/collector.h"
+#include "sandbox/first_process.h"
 #include "sandbox/observer.h"
 #include "sandbox/setup.h"
 #include "sandbox/spec.h"
@@ -30,9 +31,9 @@ struct Isolation {
   std::string seccomp_sha256;
   int landlock_abi = 0;
   CgroupDriver cgroup_driver = CgroupDriver::kNone;
-  uid_t host_uid = 0;                 // what the inside user is outside
-  bool own_id_range = false;          // false: rootless, the caller's own user
-  bool parked = false;                // its berth was prepared ahead
+  uid_t host_uid = 0;         // what the inside user is outside
+  bool own_id_range = false;  // false: rootless, the caller's own user
+  Start start = Start::kCold;
   std::vector<std::string> degraded;  // what the profile accepted losing, each with its reason
 };
 
@@ -66,7 +67,7 @@ class Sandbox {
   const Spec& spec() const { return spec_; }
 
   // Kills everything inside and waits until it is gone. Only then may what the workload wrote be looked at.
-  void Kill();
+  void Kill() { first_.Kill(); }
   // Kills, then reads the files below /scratch, and below /workspace where it is writable, that match a glob.
   Collected Collect(const std::vector<std::string>& globs);
 
@@ -78,14 +79,11 @@ class Sandbox {
   Status PrepareIdentity();
   Status PrepareMounts();
   Status PrepareStreams();
-  void PrepareCommands();
-  void PrepareCpus();
-  Status Clone();
-  Status WriteIdMaps();
-  Status SendCgroups();
+  Status MakeFirst();
+  Status HandOverToFirst();
   void ReclaimStale() const;
+  Status ApplyLimits();
   Status AwaitReady();
-  Error ExplainFailedStep(int step, int error) const;
 
   Spec spec_;
   std::unique_ptr<ExtendedProgram> extended_;  // where the profile adds to the filter
@@ -94,11 +92,11 @@ class Sandbox {
   Berth berth_;
   std::vector<UniqueFd> child_fds_;    // ends that belong to PID 1; closed here once it has them
   std::vector<UniqueFd> stdin_pipes_;  // write ends, one per command; invalid for none
-  UniqueFd stdout_pipe_, stderr_pipe_, control_, pidfd_;
+  UniqueFd stdout_pipe_, stderr_pipe_;
   UniqueFd scratch_, workspace_, dns_, terminal_;
   std::unique_ptr<Observer> observer_;
   std::unique_ptr<TreeMeter> meter_;  // only where nothing else counts
-  pid_t pid_ = -1;                    // PID 1's number outside
+  FirstProcess first_;                // declared last: gone before what it stands in
 };
 
 }  // namespace caisson::sandbox

@@ -7,9 +7,11 @@
 #include <sched.h>
 #include <sys/types.h>
 
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "sandbox/interpreter.h"
 #include "sandbox/spec.h"
 
 namespace caisson::sandbox {
@@ -21,8 +23,15 @@ inline constexpr gid_t kInsideGid = 1000;
 // Prepared by the supervisor before clone; the child has its own copy of all of it.
 struct SetupContext {
   const Spec* spec = nullptr;
-  bool may_drop_groups = false;            // started by root: the id map allows setgroups
-  bool limit_processes_by_rlimit = false;  // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
+  // Made before there is a request: `spec` is what it is expected to be like (SameGround). After the steps that no
+  // request decides, `take_spec` waits for the real one; what was supervisor's work before clone is then done here.
+  bool ahead = false;
+  bool (*take_spec)(int control_fd, Spec& spec) = nullptr;  // false, with errno, when there is none
+  Spec late_spec;
+  std::unique_ptr<ExtendedProgram> late_filter;
+  const Interpreter* interpreter = nullptr;  // runs in this program, and may serve instead of executing another
+  bool may_drop_groups = false;              // started by root: the id map allows setgroups
+  bool limit_processes_by_rlimit = false;    // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
   int landlock_abi = 0;
   bool network_made_ahead = false;  // we were born into our network namespace, and loopback is up
   cpu_set_t cpus{};                 // the CPUs the workload may see: as many as its quota pays for
@@ -54,13 +63,31 @@ struct SetupContext {
   int scratch_fs_fd = -1;
 };
 
+// Whether a step can be done before there is a request.
+enum class When : uint8_t {
+  kAhead,
+  kAheadOfRoot,  // where mounts come as descriptors: an ordinary user's are opened by their path, out of the old root
+  kWithRequest,
+};
+
 struct SetupStep {
   const char* name;
   int (*run)(SetupContext&);  // 0 or an errno
+  When when;
   const char* why;
 };
 
 std::span<const SetupStep> SetupSteps();
+
+// Fills in what is derived from the commands of the spec. Allocates: before clone, or in a PID 1 that was made ahead.
+void PointAtCommands(SetupContext& context);
+
+// Settles which filter `spec` gets: the one that watches where nothing else counts processes, and what the profile adds
+// to it, which the caller keeps. Supervisor and PID 1 come to the same.
+std::unique_ptr<ExtendedProgram> ChooseFilter(Spec& spec, bool watched);
+
+// Whether a sandbox that was begun for `ground` can become one for `spec`: nothing of what the early steps use differs.
+bool SameGround(const Spec& ground, const Spec& spec);
 
 // Raises loopback in the network namespace of the caller and opens the socket at which name look-ups arrive; returns
 // it, or -1 with errno. Also for a supervisor that makes the namespace ahead.
@@ -77,6 +104,9 @@ int MountScratch(SetupContext& context);
 int MountDevices(SetupContext& context);
 int MountProc(SetupContext& context);
 int PivotIntoRoot(SetupContext& context);
+int SealRoot(SetupContext& context);
+// setup_request.cc
+int TakeRequest(SetupContext& context);
 // setup_workspace.cc
 int MountWorkspace(SetupContext& context);
 int MountExtras(SetupContext& context);

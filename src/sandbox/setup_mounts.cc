@@ -265,12 +265,15 @@ int PivotIntoRoot(SetupContext& context) {
   // What covers were made of is needed no more; the clones keep it alive.
   if (::unlink("/.cover/stat") != 0 && errno != ENOENT) return errno;
   if (::rmdir("/.cover/empty") != 0 || ::rmdir("/.cover") != 0) return errno;
+  context.stdin_null_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return context.stdin_null_fd < 0 ? errno : 0;
+}
+
+int SealRoot(SetupContext& context) {
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_RDONLY;
   if (CAISSON_LEFT_OUT("read_only_root")) attr.attr_set = 0;
-  if (::mount_setattr(AT_FDCWD, "/", 0, &attr, sizeof(attr)) != 0) return errno;
-  context.stdin_null_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  return context.stdin_null_fd < 0 ? errno : 0;
+  return ::mount_setattr(context.root_fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) == 0 ? 0 : errno;
 }
 
 }  // namespace caisson::sandbox::steps

@@ -148,25 +148,11 @@ int BecomeInsideUser(SetupContext& context) {
 
 int JoinCgroups(SetupContext& context) {
   Order order{};
-  struct iovec data {
-    &order, sizeof(order)
-  };
-  alignas(struct cmsghdr) char rights[CMSG_SPACE(sizeof(int) * kMaxTaskFds)] = {};
-  struct msghdr message {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = rights;
-  message.msg_controllen = sizeof(rights);
-  const ssize_t size = ::recvmsg(context.control_fd, &message, MSG_CMSG_CLOEXEC);
-  if (size < 0) return errno;
-  if (size != sizeof(order) || order.kind != Order::kJoinCgroups || (message.msg_flags & MSG_CTRUNC) != 0)
-    return ECONNABORTED;
-  const struct cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr) return 0;  // v2: cloned into it; none: nothing to join
-  int fds[kMaxTaskFds];
-  const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  ::memcpy(fds, CMSG_DATA(header), count * sizeof(int));
-  for (size_t i = 0; i < count; ++i) {
+  int fds[kMaxHandoverFds];
+  const int count = TakeWithDescriptors(context.control_fd, &order, sizeof(order), fds);
+  if (count < 0) return errno;
+  if (order.kind != Order::kJoinCgroups) return ECONNABORTED;
+  for (int i = 0; i < count; ++i) {  // none: v2, where we were cloned into it, or nothing to join
     // "0" to a v1 tasks file moves just the writer. That is the one form of migration that does not take the kernel's
     // global thread-group lock, whose first use after a pause costs about nine milliseconds.
     if (::write(fds[i], "0", 1) != 1) return errno;

@@ -18,6 +18,13 @@
 
 namespace caisson::sandbox {
 
+// How much of a sandbox had been made before its request came, or may have been; each includes the one before it.
+enum class Start : uint8_t {
+  kCold,         // nothing
+  kParked,       // PID 1, behind all walls that no request decides
+  kInterpreter,  // the same, forked from an interpreter that serves its commands (sandbox/interpreter.h)
+};
+
 enum class Access : uint8_t { kReadOnly, kCopyOnWrite, kReadWrite };
 
 enum class FileKind : uint8_t { kRegular, kSymlink, kDirectory };

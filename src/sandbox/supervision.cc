@@ -126,8 +126,8 @@ Streams::Ends Supervision::MakeEnds(Sandbox& sandbox, uint32_t command, const Ru
 }
 
 void Supervision::Watch() {
-  loop_.Watch(sandbox_.control_.get(), EPOLLIN, kControl);
-  loop_.Watch(sandbox_.pidfd_.get(), EPOLLIN, kPidfd);
+  loop_.Watch(sandbox_.first_.control(), EPOLLIN, kControl);
+  loop_.Watch(sandbox_.first_.pidfd(), EPOLLIN, kPidfd);
   loop_.Watch(sandbox_.observer_->fd(), EPOLLIN, kListener);
   loop_.Watch(sandbox_.dns_.get(), EPOLLIN, kDns);
   if (options_.signal_fd >= 0) loop_.Watch(options_.signal_fd, EPOLLIN, kSignal);
@@ -141,11 +141,11 @@ void Supervision::Watch() {
 }
 
 Result<CommandOutcome> Supervision::Run() {
-  if (sandbox_.pid_ < 0) return Error::Unsupported("the sandbox has already ended");
+  if (!sandbox_.first_.lives()) return Error::Unsupported("the sandbox has already ended");
   Watch();
   start_ = MonotonicNanos();
   const Order order{Order::kRunCommand, command_, options_.last ? 1U : 0U};
-  if (::send(sandbox_.control_.get(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
+  if (::send(sandbox_.first_.control(), &order, sizeof(order), MSG_NOSIGNAL) != sizeof(order))
     return Error::System(errno, "start the command");
   sandbox_.ReclaimStale();  // while the workload starts: what runs that were killed with their keepers left behind
   while (!ended_ && !lost_ && !killed_) {
@@ -195,7 +195,7 @@ int Supervision::NextTimeout() const {
 
 void Supervision::OnControl() {
   Report report{};
-  while (TakeReport(sandbox_.control_.get(), report, MSG_DONTWAIT)) {
+  while (TakeReport(sandbox_.first_.control(), report, MSG_DONTWAIT)) {
     if (report.kind == Report::kExecFailed) {
       outcome_.ending = Ending::kNotExecutable;
       outcome_.exec_errno = report.error;
@@ -262,7 +262,7 @@ void Supervision::OnSignal() {
   const bool deadly = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
   // A second one, or no grace: now.
   if (deadly && (options_.signal_grace_ms == 0 || kill_at_ms_ >= 0)) return EndBy(Ending::kCancelled);
-  linux_sys::PidfdSendSignal(sandbox_.pidfd_.get(), signal);
+  linux_sys::PidfdSendSignal(sandbox_.first_.pidfd(), signal);
   if (deadly) kill_at_ms_ = ElapsedMs() + options_.signal_grace_ms;
 }
 

@@ -111,6 +111,8 @@ constexpr Row kRows[] = {
      Count<&Config::tenant_concurrency>},
     {{"tenant_limits", "map", "none", "the same by tenant, instead"}, TenantLimits},
     {{"parked", "count", "0", "sandboxes built ahead, at most"}, Count<&Config::parked>},
+    {{"python_modules", "list", "none", "with `parked`: Python is forked from an interpreter that has these imported"},
+     Words<&Config::python_modules>},
     {{"lease", "duration", "15s", "how long a silent worker keeps its job; renewed three times in it"},
      Duration<&Config::lease_ms, 1'000>},
     {{"drain", "duration", "30s", "on SIGTERM: how long running jobs may finish"}, Duration<&Config::drain_ms, 0>},

@@ -35,6 +35,7 @@ struct Config {
   int64_t tenant_concurrency = 0;
   std::map<std::string, int64_t> tenant_limits;
   int64_t parked = 0;
+  std::vector<std::string> python_modules;
 
   // How long
   int64_t lease_ms = 15'000;

@@ -267,6 +267,20 @@ Readiness Engine::Ready() {
   return readiness;
 }
 
+void Engine::TellPools() {
+  const Result<runtime::PoolsReport> report = parts_.runtime->Pools();
+  if (!report) return;  // its restarts are counted elsewhere
+  for (const runtime::PoolReport& pool : report->pools) {
+    const std::string start = "start=\"" + pool.start + "\"";
+    parts_.metrics.Set("caisson_pool_members", start + ",state=\"ready\"", static_cast<double>(pool.ready));
+    parts_.metrics.Set("caisson_pool_members", start + ",state=\"preparing\"", static_cast<double>(pool.preparing));
+    parts_.metrics.Follow("caisson_pool_taken_total", start, static_cast<double>(pool.taken));
+    parts_.metrics.Follow("caisson_pool_missed_total", start, static_cast<double>(pool.missed));
+    parts_.metrics.Follow("caisson_pool_died_total", start, static_cast<double>(pool.died));
+  }
+  parts_.metrics.Follow("caisson_interpreters_died_total", "", static_cast<double>(report->interpreters_died));
+}
+
 std::string Engine::Metrics() {
   const Result<store::Counts> counts = parts_.store->Count(UnixMillis());
   if (counts) {
@@ -285,6 +299,7 @@ std::string Engine::Metrics() {
   } else {
     parts_.metrics.Add("caisson_store_errors_total");
   }
+  TellPools();
   parts_.metrics.Set("caisson_blob_bytes", "", static_cast<double>(parts_.blobs->bytes()));
   return parts_.metrics.Text();
 }

@@ -54,6 +54,7 @@ class Engine : public Service {
   void StopTaking() { taking_ = false; }
 
  private:
+  void TellPools();
   Result<store::Job> OwnJob(const Caller& caller, const std::string& job_id);
   Result<store::Job> MakeJob(const Caller& caller, std::string_view body, const std::string& idempotency_key);
   Result<std::string> ResultText(const store::Job& job);

@@ -24,6 +24,11 @@ constexpr Metrics::Description kMetrics[] = {
     {"caisson_dead_letters_total", Type::kCounter, "Jobs given up"},
     {"caisson_leases_lost_total", Type::kCounter, "Leases taken from this service while it worked"},
     {"caisson_launcher_restarts_total", Type::kCounter, "Launchers that died and were replaced"},
+    {"caisson_pool_members", Type::kGauge, "Sandboxes kept ready by start (parked, zygote) and state (ready, preparing)"},
+    {"caisson_pool_taken_total", Type::kCounter, "Runs that began in a sandbox kept ready, by start"},
+    {"caisson_pool_missed_total", Type::kCounter, "Runs that found none ready, by start"},
+    {"caisson_pool_died_total", Type::kCounter, "Sandboxes kept ready that ended unused and were replaced, by start"},
+    {"caisson_interpreters_died_total", Type::kCounter, "Interpreters to fork from that died and were replaced"},
     {"caisson_audit_usable", Type::kGauge, "1 while the audit log can be written; at 0 no job is taken"},
     {"caisson_store_errors_total", Type::kCounter, "Calls the database failed"},
     {"caisson_callbacks_total", Type::kCounter, "Callbacks by outcome: delivered, retried, given_up, refused"},
@@ -63,6 +68,14 @@ void Metrics::Add(std::string_view name, std::string_view labels, double amount)
   CAISSON_CHECK(Find(name).type == Type::kCounter);
   const std::lock_guard lock(mutex_);
   series_[{std::string(name), std::string(labels)}].value += amount;
+}
+
+void Metrics::Follow(std::string_view name, std::string_view labels, double count) {
+  CAISSON_CHECK(Find(name).type == Type::kCounter);
+  const std::lock_guard lock(mutex_);
+  Series& series = series_[{std::string(name), std::string(labels)}];
+  series.value += count < series.followed ? count : count - series.followed;
+  series.followed = count;
 }
 
 void Metrics::Set(std::string_view name, std::string_view labels, double value) {

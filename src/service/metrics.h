@@ -16,6 +16,8 @@ class Metrics {
  public:
   // `labels` as in the format: `class="TimeoutViolation"`; empty: none.
   void Add(std::string_view name, std::string_view labels = {}, double amount = 1);
+  // A counter that somebody else keeps: rises with it. A smaller number than before is a new count that began at 0.
+  void Follow(std::string_view name, std::string_view labels, double count);
   void Set(std::string_view name, std::string_view labels, double value);
   // Into a histogram.
   void Observe(std::string_view name, double seconds);
@@ -32,6 +34,7 @@ class Metrics {
  private:
   struct Series {
     double value = 0;
+    double followed = 0;  // the count last seen
     std::vector<int64_t> buckets;
     int64_t count = 0;
   };

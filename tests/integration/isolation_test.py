@@ -161,7 +161,7 @@ class Inside:
             workloads = [pid for pid, command in processes(marker).items() if command.startswith(b"python3")]
             seen.append({os.stat(f"/proc/{pid}").st_uid for pid in workloads})
         self.assertNotIn(0, seen[0] | seen[1])
-        if self.AS_USER:
+        if self.inside_user_is_caller():
             self.assertEqual(seen[0] | seen[1], {self.caller_id})
         else:
             self.assertEqual([len(uids) for uids in (seen[0], seen[1], seen[0] | seen[1])], [1, 2, 2], seen)
@@ -203,7 +203,7 @@ class Inside:
         counted = isolation["cgroup"]["driver"] != "none"
         self.assertEqual(isolation["seccomp"]["profile"], "balanced" if counted else "balanced-watched")
         self.assertGreater(isolation["landlock_abi"], 0)
-        if self.AS_USER:
+        if self.inside_user_is_caller():
             self.assertEqual(isolation["host_uid"], self.caller_id)
         else:
             self.assertGreater(isolation["host_uid"], 65536)

@@ -208,6 +208,10 @@ class CallerCase(unittest.TestCase):
         cls.binary = workbench().binary
         cls.caller_id = ORDINARY_ID if cls.AS_USER and STARTED_BY_ROOT else os.geteuid()
 
+    def inside_user_is_caller(self):
+        """Not where root makes the sandbox, be it root's launcher."""
+        return self.AS_USER and not (STARTED_BY_ROOT and "CAISSON_LAUNCHER" in os.environ)
+
     def give(self, path, mode=None):
         """Makes `path` the caller's own."""
         if self.AS_USER and STARTED_BY_ROOT:

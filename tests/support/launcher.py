@@ -10,8 +10,9 @@ import subprocess
 from caisson import ORDINARY_ID, STARTED_BY_ROOT, find_binary, wait_until, workbench
 
 KIND_OPEN, KIND_START, KIND_EXECUTE, KIND_COLLECT = 0x80, 0x81, 0x82, 0x83
-KIND_ERROR = 0x89
-VERSION = 1
+KIND_ERROR = 0x8A
+VERSION = 2
+WARMEST = 2
 
 
 def find_launcher():
@@ -38,6 +39,9 @@ class Launcher:
         if not self.binary.exists():
             shutil.copyfile(find_launcher(), self.binary)
             self.binary.chmod(0o755)
+            for part in ("caisson_zygote.so", "caisson-zygote.py"):
+                if (source := find_launcher().with_name(part)).exists():
+                    shutil.copyfile(source, self.binary.with_name(part))
         # In a directory of its own: root's launcher may serve a user who cannot look into root's home.
         directory = bench.root / f"launcher-{Launcher._count}"
         directory.mkdir(mode=0o755)
@@ -91,7 +95,7 @@ class RawClient:
         """Our end of a new run's connection."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            socket.send_fds(self.control, [bytes([KIND_OPEN, 0]) + version.to_bytes(8, "little")], [theirs.fileno()])
+            socket.send_fds(self.control, [bytes([KIND_OPEN, 0]) + version.to_bytes(8, "little") + bytes([WARMEST])], [theirs.fileno()])
         ours.settimeout(30)
         return ours
 

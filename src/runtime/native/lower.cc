@@ -138,7 +138,7 @@ IsolationReport Describe(const sandbox::Isolation& applied, const std::vector<st
                             sandbox::DriverName(applied.cgroup_driver),
                             int64_t{applied.host_uid},
                             applied.degraded};
-  if (applied.parked) report.start = "parked";
+  report.start = policy::kStartNames[static_cast<size_t>(applied.start)];
   report.degraded.insert(report.degraded.end(), given_up.begin(), given_up.end());
   return report;
 }

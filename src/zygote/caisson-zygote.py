@@ -1,0 +1,147 @@
+"""The interpreter that workloads are forked from. Started by caisson-launcher as
+
+    /usr/bin/python3 caisson-zygote.py MODULE,MODULE,…
+
+with a socket to the launcher as descriptor 3. Imports the modules, and then only forks: no foreign code ever runs here.
+
+What is forked runs `begin`, then the file, module or text it was asked for, then the exit functions and `forget`, all
+behind the sandbox's walls, as the interpreter does before and after the user's program. What differs all the same is
+listed in docs/user/compatibility.md.
+"""
+import sys
+
+OWN_DIRECTORY = sys.path.pop(0)  # of this file, and no place for anybody's modules
+
+import builtins  # noqa: E402
+import gc  # noqa: E402
+import importlib.machinery  # noqa: E402
+import importlib.util  # noqa: E402
+import io  # noqa: E402
+import os  # noqa: E402
+import types  # noqa: E402
+
+
+def load_module(name, path):
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))
+    loader.exec_module(module)
+    return module
+
+
+def preload(names):
+    for name in filter(None, names.split(",")):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            print(f"caisson-launcher: --python: {error}", file=sys.stderr)
+
+
+native = load_module("caisson_zygote", os.path.join(OWN_DIRECTORY, "caisson_zygote.so"))
+site_names = [name for name in ("exit", "quit", "copyright", "credits", "license", "help") if hasattr(builtins, name)]
+system_path = [entry for entry in sys.path if not entry.endswith(("dist-packages", "site-packages"))]
+whole_path = list(sys.path)
+
+
+def set_flags(isolated, no_bytecode, no_site):
+    changed = {"dont_write_bytecode": int(no_bytecode or not isolated), "no_site": int(no_site)}
+    if isolated:
+        changed.update(isolated=1, ignore_environment=1, no_user_site=1, safe_path=True)
+    # The fields in their order, by their names: repr gives "sys.flags(debug=0, inspect=0, …)".
+    names = [field.split("=")[0] for field in repr(sys.flags)[len("sys.flags("):-1].split(", ")]
+    sys.flags = native.flags(sys.flags, [changed.get(name, getattr(sys.flags, name)) for name in names])
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
+
+def set_environment(lines):
+    os.environ.clear()
+    for line in lines:
+        name, _, value = line.partition("=")
+        os.environ[name] = value
+
+
+def open_stream(descriptor, name, mode, like):
+    binary = io.open(descriptor, mode + "b", -1, closefd=False)
+    binary.raw.name = name
+    terminal = binary.raw.isatty()
+    buffering = terminal or descriptor == 2
+    stream = io.TextIOWrapper(binary, like.encoding, like.errors, "\n", line_buffering=buffering)
+    stream.mode = mode
+    return stream
+
+
+def open_streams():
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        stream = open_stream(descriptor, f"<{name}>", mode, getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def renew_random_state():
+    # Whatever else keeps a state registers with os.register_at_fork, as random does.
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading.main_thread()._set_native_id()
+
+
+def begin(argv, environment, kind, target, arguments, isolated, no_bytecode, no_site):
+    """Makes this process one in which the interpreter has just started; returns the file to run, if it is one."""
+    set_environment(environment)
+    set_flags(isolated, no_bytecode, no_site)
+    open_streams()
+    renew_random_state()
+    if "TZ" in os.environ:
+        import time
+        time.tzset()
+    sys.orig_argv = argv
+    sys.path[:] = system_path if no_site else whole_path
+    if no_site:
+        for name in site_names:
+            delattr(builtins, name)
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    main.__annotations__ = {}
+    main.__loader__ = importlib.machinery.BuiltinImporter
+    sys.modules["__main__"] = main
+    file = None
+    if kind == "file":
+        file = os.path.abspath(target)
+        main.__file__ = file
+        main.__cached__ = None
+        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file)
+        sys.argv = [target, *arguments]
+        first = os.path.dirname(os.path.realpath(file))
+    else:
+        sys.argv = ["-c" if kind == "text" else "-m", *arguments]
+        first = "" if kind == "text" else os.getcwd()
+    if not isolated:
+        sys.path.insert(0, first)
+    return file
+
+
+def clear(module):
+    """Takes the module's names away, private ones first, as the interpreter does at its end."""
+    names = vars(module)
+    for private in (True, False):
+        for name in list(names):
+            if name != "__builtins__" and (name.startswith("_") and not name.startswith("__")) == private:
+                names[name] = None
+
+
+def forget():
+    """Takes down what the program brought, after its exit functions. What is shared with the zygote stays: taking that
+    down would cost more than the whole run."""
+    for name in [name for name in sys.modules if name not in preloaded]:
+        if isinstance(sys.modules[name], types.ModuleType):
+            clear(sys.modules[name])
+    clear(sys.modules["__main__"])
+    gc.collect()
+
+
+preload(sys.argv[1] if len(sys.argv) > 1 else "")
+preloaded = frozenset(sys.modules)
+gc.collect()
+gc.freeze()
+native.serve(begin, forget)
