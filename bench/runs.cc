@@ -1,87 +1,159 @@
-// One run of /bin/true as a service pays for it: sandboxes made in this process and by a launcher, in turns, so that
-// what else the machine does falls on both alike. Prints medians with tenth and ninetieth percentile, in microseconds,
-// of the three parts of a run: until the sandbox stands, the command, and until nothing is left.
+// What a run costs a program that asks for it, a service for example: no command line, no program to start.
 //
-//   bench_runs ROUNDS LAUNCHER_SOCKET...
+//   bench_runs [--json] turns ROUNDS PROGRAM [NAME=SOCKET…]
+//       bare (posix_spawn and wait), in this process and by each launcher, in turns, so that what else the machine does
+//       falls on all alike. Nanoseconds of the parts of a run: until the sandbox stands, the command, and until nothing
+//       is left. The result is there after the first two.
+//   bench_runs [--json] sustained SECONDS CLIENTS PROGRAM bare|SOCKET
+//       as many runs as that many threads get done; each waits until nothing is left of one before it asks for another.
+//   bench_runs crowd SIZE PROBES SOCKET
+//       see crowd.h
+//
+// PROGRAM is `true` or the path of a Python file. Without --json medians are printed for people, in microseconds.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "policy/profile.h"
+#include "contender.h"
+#include "crowd.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 
 namespace {
 
 using namespace caisson;
+using bench::Program;
+using bench::Steps;
 
-policy::RunPlan TruePlan() {
-  policy::RunPlan plan;
-  plan.profile = *policy::FindBuiltIn("balanced");
-  plan.limits = plan.profile.limits;
-  plan.workspace_files.push_back({"main.txt", "hello\n", 0644, policy::FileKind::kRegular});
-  policy::PlannedCommand command;
-  command.argv = {"/bin/true"};
-  plan.commands.push_back(std::move(command));
-  return plan;
+// Name and samples, as they are printed.
+using Column = std::pair<const char*, std::vector<int64_t>>;
+
+std::vector<Column> ColumnsOf(const std::vector<Steps>& runs) {
+  std::vector<Column> columns = {{"start", {}}, {"command", {}}, {"result", {}}, {"removal", {}}, {"whole", {}}};
+  for (const Steps& steps : runs) {
+    const int64_t values[] = {steps.start, steps.command, steps.result(), steps.removal, steps.whole()};
+    for (size_t i = 0; i < columns.size(); ++i) columns[i].second.push_back(values[i]);
+  }
+  return columns;
 }
 
-struct Times {
-  std::vector<int64_t> start, command, removal, whole;
-  int parked = 0;
+void PrintForPeople(const std::string& name, const std::vector<Steps>& runs) {
+  for (Column& column : ColumnsOf(runs)) {
+    std::vector<int64_t>& values = column.second;
+    std::sort(values.begin(), values.end());
+    const auto at = [&](size_t percent) {
+      return static_cast<long long>(values[values.size() * percent / 100] / 1000);
+    };
+    std::printf("%-24s %-9s median %6lld  p10 %6lld  p95 %6lld\n", name.c_str(), column.first, at(50), at(10), at(95));
+  }
+}
+
+std::string JsonOfRuns(const std::string& name, const std::vector<Steps>& runs) {
+  std::string text = "\"" + name + "\": {";
+  for (const Column& column : ColumnsOf(runs))
+    text += "\"" + std::string(column.first) + "\": " + bench::JsonOf(column.second) + ", ";
+  const auto parked = std::count_if(runs.begin(), runs.end(), [](const Steps& steps) { return steps.parked; });
+  return text + "\"parked\": " + std::to_string(parked) + "}";
+}
+
+struct Contender {
+  std::string name;
+  std::function<Result<Steps>(const Program&)> run;
+  std::vector<Steps> runs;
 };
 
-bool Measure(runtime::Runtime& runtime, Times& times) {
-  runtime::ExecuteOptions options;
-  options.timeout_ms = 30'000;
-  policy::RunPlan plan = TruePlan();
-  const int64_t begin = MonotonicNanos();
-  Result<std::unique_ptr<runtime::Run>> run = runtime.Start(std::move(plan));
-  const int64_t started = MonotonicNanos();
-  if (!run) return std::fprintf(stderr, "%s\n", run.error().message.c_str()), false;
-  const Result<CommandOutcome> outcome = (*run)->Execute(0, options);
-  const int64_t ended = MonotonicNanos();
-  if (!outcome || outcome->exit_code != 0) return std::fprintf(stderr, "the command failed\n"), false;
-  times.parked += (*run)->isolation().start == "parked" ? 1 : 0;
-  run->reset();
-  const int64_t removed = MonotonicNanos();
-  times.start.push_back((started - begin) / 1000);
-  times.command.push_back((ended - started) / 1000);
-  times.removal.push_back((removed - ended) / 1000);
-  times.whole.push_back((ended - begin) / 1000);
-  return true;
+Contender Inside(std::string name, const std::shared_ptr<runtime::Runtime>& runtime) {
+  return {std::move(name), [runtime](const Program& program) { return bench::RunInside(*runtime, program); }, {}};
 }
 
-void Print(const char* name, const char* part, std::vector<int64_t> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](size_t percent) { return static_cast<long long>(values[values.size() * percent / 100]); };
-  std::printf("%-24s %-9s median %6lld  p10 %6lld  p90 %6lld\n", name, part, at(50), at(10), at(90));
+Status Turns(int rounds, const Program& program, const std::vector<std::string>& launchers, bool json) {
+  std::vector<Contender> contenders = {{"bare", bench::RunBare, {}},
+                                       Inside("in process", runtime::native::MakeNativeRuntime())};
+  for (const std::string& launcher : launchers) {
+    const size_t equals = launcher.find('=');
+    if (equals == std::string::npos) return Error::Invalid("bench_runs: " + launcher + " is not NAME=SOCKET");
+    contenders.push_back(
+        Inside(launcher.substr(0, equals), runtime::native::MakeLaunchedRuntime(launcher.substr(equals + 1))));
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (Contender& contender : contenders) {
+      CAISSON_TRY(const Steps steps, contender.run(program));
+      contender.runs.push_back(steps);
+    }
+  }
+  std::string text;
+  for (const Contender& contender : contenders) {
+    if (!json) PrintForPeople(contender.name, contender.runs);
+    text += (text.empty() ? "{" : ", ") + JsonOfRuns(contender.name, contender.runs);
+  }
+  if (json) std::printf("%s}\n", text.c_str());
+  return {};
+}
+
+Status Sustained(double seconds, int clients, const Program& program, const std::string& where, bool json) {
+  Contender contender = where == "bare" ? Contender{where, bench::RunBare, {}}
+                                        : Inside(where, runtime::native::MakeLaunchedRuntime(where));
+  std::mutex mutex;
+  Status failed;
+  std::atomic<int64_t> ended = 0;
+  std::atomic<int64_t> parked = 0;
+  const int64_t begin = MonotonicNanos();
+  const int64_t deadline = begin + static_cast<int64_t>(seconds * 1e9);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < clients; ++i) {
+    threads.emplace_back([&] {
+      while (MonotonicNanos() < deadline) {
+        const Result<Steps> steps = contender.run(program);
+        if (!steps) {
+          const std::lock_guard lock(mutex);
+          failed = steps.error();
+          return;
+        }
+        ++ended;
+        parked += steps->parked ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CAISSON_TRY_VOID(failed);
+  const double rate = static_cast<double>(ended) * 1e9 / static_cast<double>(MonotonicNanos() - begin);
+  std::printf(json ? "{\"per_second\": %.3f, \"runs\": %lld, \"parked\": %lld}\n" : "%.1f/s, %lld runs, %lld parked\n",
+              rate, static_cast<long long>(ended), static_cast<long long>(parked));
+  return {};
+}
+
+Status Main(std::vector<std::string> words) {
+  const bool json = !words.empty() && words[0] == "--json";
+  if (json) words.erase(words.begin());
+  const std::string mode = words.empty() ? "" : words[0];
+  if (mode == "turns" && words.size() >= 3) {
+    CAISSON_TRY(const Program program, bench::ReadProgram(words[2]));
+    return Turns(std::atoi(words[1].c_str()), program, {words.begin() + 3, words.end()}, json);
+  }
+  if (mode == "sustained" && words.size() == 5) {
+    CAISSON_TRY(const Program program, bench::ReadProgram(words[3]));
+    return Sustained(std::atof(words[1].c_str()), std::atoi(words[2].c_str()), program, words[4], json);
+  }
+  if (mode == "crowd" && words.size() == 4) {
+    const std::unique_ptr<runtime::Runtime> runtime = runtime::native::MakeLaunchedRuntime(words[3]);
+    return bench::HoldCrowd(*runtime, std::atoi(words[1].c_str()), std::atoi(words[2].c_str()));
+  }
+  return Error::Invalid("bench_runs: turns, sustained or crowd; the head of bench/runs.cc says how");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return std::fprintf(stderr, "bench_runs ROUNDS LAUNCHER_SOCKET...\n"), 2;
-  std::map<std::string, std::unique_ptr<runtime::Runtime>> runtimes;
-  runtimes.emplace("in this process", runtime::native::MakeNativeRuntime());
-  for (int i = 2; i < argc; ++i) runtimes.emplace(argv[i], runtime::native::MakeLaunchedRuntime(std::string(argv[i])));
-  std::map<std::string, Times> times;
-  for (int round = std::atoi(argv[1]); round > 0; --round) {
-    for (auto& [name, runtime] : runtimes) {
-      if (!Measure(*runtime, times[name])) return 1;
-    }
-  }
-  for (const auto& [name, measured] : times) {
-    Print(name.c_str(), "start", measured.start);
-    Print(name.c_str(), "command", measured.command);
-    Print(name.c_str(), "both", measured.whole);
-    Print(name.c_str(), "removal", measured.removal);
-    std::printf("%-24s %d of %zu parked\n", name.c_str(), measured.parked, measured.start.size());
-  }
-  return 0;
+  const Status done = Main({argv + 1, argv + argc});
+  if (!done) std::fprintf(stderr, "%s\n", done.error().message.c_str());
+  return done ? 0 : 1;
 }

@@ -1,35 +1,65 @@
-#!/usr/bin/python3 -B
-"""What the service costs: from submitting a trivial job to having its result, and jobs per second.
-
-    bench/service.py [--clients 1,8,64] [--jobs N] [--store sqlite,postgres]      (./dev bench service)
+"""service: from submitting a trivial job to having its result, and jobs per second.
 
 Each job runs /bin/true in a sandbox with all walls. Clients submit with ?wait=60s over the unix socket, each on a
-connection of its own, and submit again when they have the result. `sandbox` is the time the result itself states for
-its run; `added` is all the rest: HTTP, queue, two commits that reach the disk (the job is taken, the job ended), audit
-records that do as well, and the wait for a worker. With more clients than workers that wait is most of it.
-
-`disk` is the median of a 4 KiB write with fdatasync beside the database, measured before: the floor of each commit.
+connection of its own, and submit again when they have the result. `sandbox` is the time that the results state for their
+runs; all the rest is HTTP, queue, two commits that reach the disk (the job is taken, the job ended), audit records that do
+as well, and the wait for a worker. With more clients than workers that wait is most of it. `disk` is a 4 KiB write with
+fdatasync beside the database, measured before: the floor of each commit.
 """
 
-import argparse
+import contextlib
 import json
 import os
-import pathlib
-import platform
-import statistics
 import sys
 import threading
 import time
+import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from measure import CAISSON, PROGRAMS, ROOT, Group, progress
+
 sys.path.insert(0, str(ROOT / "tests"))
-os.environ.setdefault("CAISSON_BIN", str(ROOT / "build/release/src/caisson"))
+os.environ.setdefault("CAISSON_BIN", str(CAISSON))
 from support import postgres  # noqa: E402
 from support.service import Service, UnixConnection  # noqa: E402
 
+STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 BODY = json.dumps({"source": {"files": {"main.py": ""}},
                    "checks": [{"name": "true", "tier": "run", "argv": ["/bin/true"]}]})
 HEADERS = {"Host": "localhost", "Content-Type": "application/json"}
+
+
+def measure(options, directory):
+    rate = Group("service-rate", "trivial jobs submitted and waited for", "per second", references=(), better="higher")
+    groups = []
+    for store in options.stores:
+        group = Group(f"service-{store}", f"a trivial job from submit to result, one client, {STORES[store]}", "ms", references=("sandbox",))
+        groups.append(group)
+        if not os.access(PROGRAMS / "caissond", os.X_OK):
+            group.missing["caissond"] = "not built; ./dev bench service builds it"
+            continue
+        try:
+            serve(options, store, group, rate)
+        except unittest.SkipTest as reason:
+            group.missing[STORES[store]] = str(reason)
+    if not rate.contenders:
+        rate.missing["caissond"] = "no store could be measured"
+    return [*groups, rate]
+
+
+def serve(options, store, group, rate):
+    with contextlib.ExitStack() as stack:
+        keys = {"database": stack.enter_context(postgres.Postgres()).database()} if store == "postgres" else {}
+        service = stack.enter_context(Service(lease="15s", **keys))
+        group.add("disk", disk(service.root))
+        ask(service, 1, options.rounds_of(20))
+        for clients in options.clients:
+            progress(f"service: {STORES[store]}, {clients} clients")
+            latencies, sandbox, seconds = ask(service, clients, options.jobs)
+            if clients == 1:
+                group.add("sandbox", sandbox)
+                group.add("submit to result", latencies)
+            rate.add(f"{STORES[store]}, {clients} client{'s' if clients > 1 else ''}", [len(latencies) / seconds])
+    progress("")
 
 
 def disk(directory):
@@ -40,13 +70,14 @@ def disk(directory):
             begin = time.perf_counter()
             file.write(b"x" * 4096)
             os.fdatasync(file.fileno())
-            times.append(time.perf_counter() - begin)
+            times.append((time.perf_counter() - begin) * 1e3)
     path.unlink()
-    return statistics.median(times) * 1e3
+    return times
 
 
-def measure(service, clients, jobs):
-    latencies, sandbox, lock = [], [], threading.Lock()
+def ask(service, clients, jobs):
+    """Milliseconds of each job, what each says its sandbox took, and the seconds of all."""
+    latencies, sandbox, lock, faults = [], [], threading.Lock(), []
 
     def client(count):
         connection = UnixConnection(service.socket, 120)
@@ -57,7 +88,8 @@ def measure(service, clients, jobs):
             document = json.loads(answer.read())
             took = (time.perf_counter() - begin) * 1e3
             if answer.status != 200 or document["status"] != "pass":
-                raise SystemExit(f"{answer.status}: {document}")
+                faults.append(f"{answer.status}: {document}")
+                return
             with lock:
                 latencies.append(took)
                 sandbox.append(document["duration_ms"])
@@ -68,44 +100,6 @@ def measure(service, clients, jobs):
         thread.start()
     for thread in threads:
         thread.join()
-    seconds = time.perf_counter() - begin
-    latencies.sort()
-    added = sorted(took - ran for took, ran in zip(latencies, sorted(sandbox)))
-    return {"clients": clients, "jobs": len(latencies), "per_second": len(latencies) / seconds,
-            "p50_ms": statistics.median(latencies), "p99_ms": latencies[int(len(latencies) * 0.99)],
-            "sandbox_p50_ms": statistics.median(sandbox), "added_p50_ms": statistics.median(added)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", default="1,8,64")
-    parser.add_argument("--jobs", type=int, default=300)
-    parser.add_argument("--store", default="sqlite,postgres")
-    parser.add_argument("--json", help="also write the numbers to this file")
-    options = parser.parse_args()
-    print(f"{platform.node()}, {os.cpu_count()} CPUs, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
-    rows = []
-    for name in options.store.split(","):
-        server = postgres.Postgres() if name == "postgres" else None
-        if server:
-            server.__enter__()
-        try:
-            keys = {"database": server.database()} if server else {}
-            with Service(lease="15s", **keys) as service:
-                floor = disk(service.root)
-                measure(service, 1, 20)
-                for clients in map(int, options.clients.split(",")):
-                    row = {"store": name, "disk_ms": floor, **measure(service, clients, options.jobs)}
-                    rows.append(row)
-                    print("{store:9} {clients:3} clients  {per_second:7.1f} jobs/s  p50 {p50_ms:7.1f} ms  p99 {p99_ms:7.1f} ms  "
-                          "sandbox {sandbox_p50_ms:5.1f} ms  added {added_p50_ms:7.1f} ms  disk {disk_ms:4.1f} ms".format(**row),
-                          flush=True)
-        finally:
-            if server:
-                server.__exit__()
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    if faults:
+        raise SystemExit(f"bench: a job failed: {faults[0]}")
+    return latencies, sandbox, time.perf_counter() - begin

@@ -1,0 +1,125 @@
+"""python: what a verification of a Python file costs compared with running the file.
+
+`caisson verify FILE.py` compiles the file in the sandbox (check "syntax") and then runs it (check "run"): it starts the
+interpreter twice where the bare contender starts it once. The groups asked for by a program run it once.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import threading
+import time
+
+from launchers import Launchers
+from measure import PYTHON, RUNS, Contender, Group, caisson_version, in_turns, progress, spawn
+from start import WALLS, caisson_actions, from_a_program
+
+TRIVIAL = "print(6 * 7)\n"
+FILES = {
+    "trivial": (TRIVIAL, "a trivial file"),
+    "imports": ("import json, re, unittest\n" + TRIVIAL, "a file that imports json, re, unittest"),
+    "numpy": ("import numpy\n" + TRIVIAL, "a file that imports numpy"),
+}
+
+
+def measure(options, directory):
+    groups = []
+    with Launchers(directory) as launchers:
+        for name, (text, title) in FILES.items():
+            path = pathlib.Path(directory) / f"{name}.py"
+            path.write_text(text)
+            group = Group(f"python-{name}", f"caisson verify of {title}, from the shell's point of view", "ms")
+            groups.append(group)
+            if name == "numpy" and subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True, check=False).returncode != 0:
+                group.missing["bare"] = "numpy cannot be imported; apt-get install python3-numpy"
+                continue
+            verify(group, options, path, launchers, name == "trivial")
+        trivial = str(pathlib.Path(directory) / "trivial.py")
+        groups += from_a_program(options, launchers, trivial, "python3 with a trivial file", "python")
+        groups += [sustained_verifications(options, trivial, launchers), sustained_runs(options, trivial, launchers)]
+    return groups
+
+
+def verify(group, options, path, launchers, with_empty):
+    actions = {"bare": lambda: spawn([PYTHON, str(path)])}
+    group.contenders["bare"] = Contender("nothing", f"Python {'.'.join(map(str, version()))}")
+    if with_empty:
+        actions["bare, no file, no site"] = lambda: spawn([PYTHON, "-I", "-S", "-c", "pass"])
+        group.contenders["bare, no file, no site"] = Contender("nothing; the least an interpreter costs")
+    for name, action in caisson_actions(["verify", "--quiet", path], launchers).items():
+        actions[name] = action
+        group.contenders[name] = Contender(WALLS, caisson_version())
+    group.missing.update({f"caisson, {name}": reason for name, reason in launchers.missing.items()})
+    in_turns(group, actions, options.rounds_of(40), warm_up=options.rounds_of(3))
+
+
+def version():
+    printed = subprocess.run([PYTHON, "-c", "import sys; print(*sys.version_info[:3])"], capture_output=True, text=True, check=True)
+    return printed.stdout.split()
+
+
+def clients():
+    return 2 * os.cpu_count()
+
+
+def in_windows(group, options, actions):
+    """One window of each a round: `actions` are name -> function that is given seconds and returns how many a second."""
+    for number in range(options.rounds_of(5)):
+        for name, action in actions.items():
+            progress(f"{group.name}: window {number + 1}, {name}")
+            group.contenders[name].samples.append(action(options.seconds))
+    progress("")
+
+
+def sustained_verifications(options, path, launchers):
+    group = Group("python-sustained", f"caisson verify of a trivial file from {clients()} clients at once", "per second", better="higher")
+    starts = {"bare": lambda: spawn([PYTHON, path]), **caisson_actions(["verify", "--quiet", path], launchers)}
+    for name in starts:
+        group.contenders[name] = Contender("nothing" if name == "bare" else WALLS)
+    in_windows(group, options, {name: lambda seconds, start=start: rate(start, seconds) for name, start in starts.items()})
+    return group
+
+
+def rate(start, seconds):
+    ended, begin = [0] * clients(), time.perf_counter()
+
+    def client(number):
+        while time.perf_counter() < begin + seconds:
+            start()
+            ended[number] += 1
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients())]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(ended) / (time.perf_counter() - begin)
+
+
+def sustained_runs(options, path, launchers):
+    group = Group("python-program-sustained", f"python3 with a trivial file, asked for by {clients()} threads of a running program",
+                  "per second", better="higher")
+    actions, parked = {}, {}
+
+    def runs(where):
+        def window(seconds):
+            done = subprocess.run([RUNS, "--json", "sustained", str(seconds), str(clients()), path, where], capture_output=True,
+                                  text=True, check=False)
+            if done.returncode != 0:
+                raise SystemExit(f"bench: bench_runs failed: {done.stderr.strip()}")
+            result = json.loads(done.stdout)
+            before = parked.get(where, (0, 0))
+            parked[where] = (before[0] + result["parked"], before[1] + result["runs"])
+            return result["per_second"]
+        return window
+
+    for name, where in {"bare": "bare", **launchers.sockets}.items():
+        actions[name] = runs(where)
+        group.contenders[name] = Contender("nothing" if name == "bare" else WALLS)
+    group.missing.update(launchers.missing)
+    in_windows(group, options, actions)
+    for name, where in launchers.sockets.items():
+        if parked[where][0]:
+            group.notes.append(f"{name}: {parked[where][0]} of {parked[where][1]} runs found a parked supervisor")
+    return group
