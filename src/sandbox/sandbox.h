@@ -48,7 +48,7 @@ struct RunOptions {
   std::function<void(const Violation&)> on_violation;
   // Captured bytes as they arrive, as long as they are within the output limit.
   std::function<void(OutputStream, std::string_view)> on_output;
-  // After every turn of the supervisor's loop, that is, at least twenty times a second.
+  // After every turn of the supervisor's loop, that is, at least twice a second.
   std::function<void()> on_turn;
 };
 

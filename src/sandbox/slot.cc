@@ -50,7 +50,11 @@ std::string Slot::DefaultDirectory() {
 
 Result<Slot> Slot::Acquire(const std::string& directory) {
   CAISSON_TRY(UniqueFd fd, OpenLockFile(directory));
-  for (int number = 0; number < kSlots; ++number) {
+  // From anywhere: with the lowest first, each of a thousand sandboxes would try all that are taken, and each try walks
+  // the kernel's list of them.
+  const int start = static_cast<int>(static_cast<unsigned>(::getpid()) * 2654435761U % kSlots);
+  for (int tried = 0; tried < kSlots; ++tried) {
+    const int number = (start + tried) % kSlots;
     if (TryLock(fd.get(), number)) return Slot(std::move(fd), number);
   }
   return Error::Unsupported("all " + std::to_string(kSlots) +

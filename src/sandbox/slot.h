@@ -22,7 +22,7 @@ class Slot {
   static constexpr uid_t kIdsPerSlot = 65536;
   static constexpr int kSlots = 4094;
 
-  // The lowest free slot. The lock file lives in `directory`, made private if absent.
+  // A free slot. The lock file lives in `directory`, made private if absent.
   static Result<Slot> Acquire(const std::string& directory);
   // Slot `number` if nobody holds it.
   static Result<Slot> AcquireNumber(const std::string& directory, int number);

@@ -30,8 +30,10 @@ constexpr int64_t kWatchIntervalMs = 10;
 constexpr int64_t kBusyWatchIntervalMs = 3;
 // A program that copes with a refused fork does not ask this many more times.
 constexpr int64_t kToleratedRefusedForks = 64;
-// How often counters that give no notice are read.
+// How often counters that give no notice are read: often in a run's first seconds, where most runs end, and a thousand
+// that have long been quiet do not keep a processor busy.
 constexpr int64_t kCounterIntervalMs = 50;
+constexpr int64_t kLongestCounterIntervalMs = 500;
 
 enum Tag : uint32_t {
   kControl,
@@ -282,7 +284,8 @@ void Supervision::CheckMemory() {
 }
 
 void Supervision::ReadCounters() {
-  next_counters_ms_ = ElapsedMs() + kCounterIntervalMs;
+  const int64_t now = ElapsedMs();
+  next_counters_ms_ = now + std::clamp(now / 10, kCounterIntervalMs, kLongestCounterIntervalMs);
   CheckScratch();
   if (sandbox_.berth_.group) refused_forks_ = sandbox_.berth_.group->ReadRefusedForks() - before_.refused_forks;
   if (refused_forks_ > kToleratedRefusedForks) EndBy(Ending::kProcessLimit);
