@@ -32,7 +32,8 @@ def measure(options, directory):
     start = Group("density-start", f"/bin/true in a new sandbox beside {size} live ones, until its result is known", "ms", references=("alone",))
     end = Group("density-end", f"{size} live sandboxes ended and removed", "ms", references=())
     idle = Group("density-cpu", f"CPU time of one of {size} live sandboxes in which nothing happens", "ms per second", references=())
-    groups = [memory, idle, start, end]
+    crowd = Group("density-crowd", f"the {size} themselves, from asked for until their shell speaks", "ms", references=("first tenth",))
+    groups = [memory, idle, start, crowd, end]
     with Launchers(directory, variants=(variant,)) as launchers:
         if launchers.missing:
             memory.missing.update(launchers.missing)
@@ -46,7 +47,7 @@ def measure(options, directory):
 
 
 def hold(options, size, launchers, groups):
-    memory, idle, start, end = groups
+    memory, idle, start, own, end = groups
     launcher = launchers.processes["launcher"].pid
     groups_before, kernel_before = cgroups(), meminfo()
     with subprocess.Popen([RUNS, "crowd", str(size), str(options.rounds_of(20)), launchers.sockets["launcher"]], stdin=subprocess.PIPE,
@@ -63,8 +64,8 @@ def hold(options, size, launchers, groups):
     start.add("alone", milliseconds(alone["alone"]))
     start.add(f"beside {size}", milliseconds(alive["beside"]))
     tenth = max(1, size // 10)
-    start.add("crowd, first tenth", milliseconds(alive["starts"][:tenth]))
-    start.add("crowd, last tenth", milliseconds(alive["starts"][-tenth:]))
+    own.add("first tenth", milliseconds(alive["starts"][:tenth]))
+    own.add("last tenth", milliseconds(alive["starts"][-tenth:]))
     end.add("all", milliseconds(ended["end"]))
     end.notes.append("nothing was left: no process of the launcher's, no cgroup")
     progress("")
