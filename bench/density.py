@@ -56,7 +56,7 @@ def hold(options, size, launchers, groups):
         alone, alive = line_of(crowd), line_of(crowd)
         kernel_during = meminfo()
         fill_memory(memory, launcher, size, kernel_before, kernel_during)
-        idle.add("supervisor", cpu_of(children(launcher), options.seconds))
+        idle.add("supervisor", cpu_of(supervisors(launcher), options.seconds))
         crowd.stdin.write("\n")
         crowd.stdin.flush()
         ended = line_of(crowd)
@@ -84,7 +84,7 @@ def line_of(crowd):
 
 def fill_memory(group, launcher, size, before, during):
     private, whole = {role: [] for role in (*ROLES, "workload")}, []
-    for supervisor in children(launcher):
+    for supervisor in supervisors(launcher):
         found = {"supervisor": private_kib(supervisor)}
         for pid in descendants(supervisor):
             role = role_of(pid)
@@ -105,14 +105,23 @@ def fill_memory(group, launcher, size, before, during):
     group.notes.append("the last two are differences of the whole machine's, divided by the number of sandboxes")
 
 
+def supervisors(launcher):
+    """Those with a sandbox; a probe's may be about to end."""
+    return [pid for pid in children(launcher) if any(role_of(below) == "PID 1" for below in descendants(pid))]
+
+
 def cpu_of(pids, seconds):
     """Milliseconds of CPU time each used in a second."""
-    def nanos(pid):
-        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-    before, begin = {pid: nanos(pid) for pid in pids}, time.perf_counter()
+    def nanos():
+        used = {}
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                used[pid] = int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        return used
+    before, begin = nanos(), time.perf_counter()
     time.sleep(seconds)
-    elapsed = time.perf_counter() - begin
-    return [(nanos(pid) - before[pid]) / 1e6 / elapsed for pid in pids]
+    after, elapsed = nanos(), time.perf_counter() - begin
+    return [(after[pid] - before[pid]) / 1e6 / elapsed for pid in after if pid in before]
 
 
 def role_of(pid):
