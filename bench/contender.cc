@@ -54,9 +54,9 @@ Result<Steps> RunInside(runtime::Runtime& runtime, const Program& program) {
   CAISSON_TRY(const CommandOutcome outcome, run->Execute(0, options));
   const int64_t ended = MonotonicNanos();
   if (outcome.exit_code != 0) return Failed("the command failed inside");
-  const bool parked = run->isolation().start == "parked";
+  std::string made = run->isolation().start;
   run.reset();
-  return Steps{started - begin, ended - started, MonotonicNanos() - ended, parked};
+  return Steps{started - begin, ended - started, MonotonicNanos() - ended, std::move(made)};
 }
 
 Result<Steps> RunBare(const Program& program) {
@@ -82,7 +82,7 @@ Result<Steps> RunBare(const Program& program) {
   }
   const int64_t ended = MonotonicNanos();
   if (status != 0) return Failed("the command failed bare");
-  return Steps{0, ended - begin, 0, false};
+  return Steps{0, ended - begin, 0, "bare"};
 }
 
 std::string JsonOf(const std::vector<int64_t>& values) {

@@ -25,10 +25,10 @@ policy::RunPlan PlanOf(const Program& program);
 
 // Nanoseconds of one run, from before it was asked for.
 struct Steps {
-  int64_t start = 0;    // until the sandbox stands
-  int64_t command = 0;  // from there until its result is known
-  int64_t removal = 0;  // from there until nothing is left
-  bool parked = false;
+  int64_t start = 0;          // until the sandbox stands
+  int64_t command = 0;        // from there until its result is known
+  int64_t removal = 0;        // from there until nothing is left
+  std::string made = "bare";  // of policy::kStartNames for a sandbox: what had been made before it was asked for
 
   int64_t result() const { return start + command; }
   int64_t whole() const { return start + command + removal; }

@@ -32,7 +32,8 @@ def measure(options, directory):
     start = Group("density-start", f"/bin/true in a new sandbox beside {size} live ones, until its result is known", "ms", references=("alone",))
     end = Group("density-end", f"{size} live sandboxes ended and removed", "ms", references=())
     idle = Group("density-cpu", f"CPU time of one of {size} live sandboxes in which nothing happens", "ms per second", references=())
-    groups = [memory, idle, start, end]
+    crowd = Group("density-crowd", f"the {size} themselves, from asked for until their shell speaks", "ms", references=("first tenth",))
+    groups = [memory, idle, start, crowd, end]
     with Launchers(directory, variants=(variant,)) as launchers:
         if launchers.missing:
             memory.missing.update(launchers.missing)
@@ -46,7 +47,7 @@ def measure(options, directory):
 
 
 def hold(options, size, launchers, groups):
-    memory, idle, start, end = groups
+    memory, idle, start, own, end = groups
     launcher = launchers.processes["launcher"].pid
     groups_before, kernel_before = cgroups(), meminfo()
     with subprocess.Popen([RUNS, "crowd", str(size), str(options.rounds_of(20)), launchers.sockets["launcher"]], stdin=subprocess.PIPE,
@@ -55,7 +56,7 @@ def hold(options, size, launchers, groups):
         alone, alive = line_of(crowd), line_of(crowd)
         kernel_during = meminfo()
         fill_memory(memory, launcher, size, kernel_before, kernel_during)
-        idle.add("supervisor", cpu_of(children(launcher), options.seconds))
+        idle.add("supervisor", cpu_of(supervisors(launcher), options.seconds))
         crowd.stdin.write("\n")
         crowd.stdin.flush()
         ended = line_of(crowd)
@@ -63,8 +64,8 @@ def hold(options, size, launchers, groups):
     start.add("alone", milliseconds(alone["alone"]))
     start.add(f"beside {size}", milliseconds(alive["beside"]))
     tenth = max(1, size // 10)
-    start.add("crowd, first tenth", milliseconds(alive["starts"][:tenth]))
-    start.add("crowd, last tenth", milliseconds(alive["starts"][-tenth:]))
+    own.add("first tenth", milliseconds(alive["starts"][:tenth]))
+    own.add("last tenth", milliseconds(alive["starts"][-tenth:]))
     end.add("all", milliseconds(ended["end"]))
     end.notes.append("nothing was left: no process of the launcher's, no cgroup")
     progress("")
@@ -83,7 +84,7 @@ def line_of(crowd):
 
 def fill_memory(group, launcher, size, before, during):
     private, whole = {role: [] for role in (*ROLES, "workload")}, []
-    for supervisor in children(launcher):
+    for supervisor in supervisors(launcher):
         found = {"supervisor": private_kib(supervisor)}
         for pid in descendants(supervisor):
             role = role_of(pid)
@@ -104,14 +105,23 @@ def fill_memory(group, launcher, size, before, during):
     group.notes.append("the last two are differences of the whole machine's, divided by the number of sandboxes")
 
 
+def supervisors(launcher):
+    """Those with a sandbox; a probe's may be about to end."""
+    return [pid for pid in children(launcher) if any(role_of(below) == "PID 1" for below in descendants(pid))]
+
+
 def cpu_of(pids, seconds):
     """Milliseconds of CPU time each used in a second."""
-    def nanos(pid):
-        return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-    before, begin = {pid: nanos(pid) for pid in pids}, time.perf_counter()
+    def nanos():
+        used = {}
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                used[pid] = int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        return used
+    before, begin = nanos(), time.perf_counter()
     time.sleep(seconds)
-    elapsed = time.perf_counter() - begin
-    return [(nanos(pid) - before[pid]) / 1e6 / elapsed for pid in pids]
+    after, elapsed = nanos(), time.perf_counter() - begin
+    return [(after[pid] - before[pid]) / 1e6 / elapsed for pid in after if pid in before]
 
 
 def role_of(pid):

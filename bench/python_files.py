@@ -4,6 +4,7 @@
 interpreter twice where the bare contender starts it once. The groups asked for by a program run it once.
 """
 
+import collections
 import json
 import os
 import pathlib
@@ -13,13 +14,13 @@ import time
 
 from launchers import Launchers
 from measure import PYTHON, RUNS, Contender, Group, caisson_version, in_turns, progress, spawn
-from start import WALLS, caisson_actions, from_a_program
+from start import WALLS, caisson_actions, from_a_program, told
 
 TRIVIAL = "print(6 * 7)\n"
 FILES = {
     "trivial": (TRIVIAL, "a trivial file"),
     "imports": ("import json, re, unittest\n" + TRIVIAL, "a file that imports json, re, unittest"),
-    "numpy": ("import numpy\n" + TRIVIAL, "a file that imports numpy"),
+    "numpy": ("import numpy\nassert numpy.arange(7).sum() == 21\n" + TRIVIAL, "a file that imports numpy"),
 }
 
 
@@ -27,7 +28,8 @@ def measure(options, directory):
     groups = []
     with Launchers(directory) as launchers:
         for name, (text, title) in FILES.items():
-            path = pathlib.Path(directory) / f"{name}.py"
+            path = file_of(directory, name)
+            path.parent.mkdir()
             path.write_text(text)
             group = Group(f"python-{name}", f"caisson verify of {title}, from the shell's point of view", "ms")
             groups.append(group)
@@ -35,10 +37,15 @@ def measure(options, directory):
                 group.missing["bare"] = "numpy cannot be imported; apt-get install python3-numpy"
                 continue
             verify(group, options, path, launchers, name == "trivial")
-        trivial = str(pathlib.Path(directory) / "trivial.py")
+        trivial = str(file_of(directory, "trivial"))
         groups += from_a_program(options, launchers, trivial, "python3 with a trivial file", "python")
         groups += [sustained_verifications(options, trivial, launchers), sustained_runs(options, trivial, launchers)]
     return groups
+
+
+def file_of(directory, name):
+    """Each alone in its directory, which is where it looks for modules first: a numpy.py there would import itself."""
+    return pathlib.Path(directory) / f"python-{name}" / "main.py"
 
 
 def verify(group, options, path, launchers, with_empty):
@@ -100,7 +107,7 @@ def rate(start, seconds):
 def sustained_runs(options, path, launchers):
     group = Group("python-program-sustained", f"python3 with a trivial file, asked for by {clients()} threads of a running program",
                   "per second", better="higher")
-    actions, parked = {}, {}
+    actions, made = {}, {}
 
     def runs(where):
         def window(seconds):
@@ -109,8 +116,7 @@ def sustained_runs(options, path, launchers):
             if done.returncode != 0:
                 raise SystemExit(f"bench: bench_runs failed: {done.stderr.strip()}")
             result = json.loads(done.stdout)
-            before = parked.get(where, (0, 0))
-            parked[where] = (before[0] + result["parked"], before[1] + result["runs"])
+            made.setdefault(where, collections.Counter()).update(result["made"])
             return result["per_second"]
         return window
 
@@ -120,6 +126,5 @@ def sustained_runs(options, path, launchers):
     group.missing.update(launchers.missing)
     in_windows(group, options, actions)
     for name, where in launchers.sockets.items():
-        if parked[where][0]:
-            group.notes.append(f"{name}: {parked[where][0]} of {parked[where][1]} runs found a parked supervisor")
+        group.notes += told(name, made[where])
     return group

@@ -11,10 +11,10 @@
 //
 // PROGRAM is `true` or the path of a Python file. Without --json medians are printed for people, in microseconds.
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -57,12 +57,21 @@ void PrintForPeople(const std::string& name, const std::vector<Steps>& runs) {
   }
 }
 
+// How many runs found what had been made before: {"cold": 1, "parked": 9}
+std::string JsonOfCounts(const std::map<std::string, int64_t>& counts) {
+  std::string text;
+  for (const auto& [name, count] : counts)
+    text += (text.empty() ? "{\"" : ", \"") + name + "\": " + std::to_string(count);
+  return text.empty() ? "{}" : text + "}";
+}
+
 std::string JsonOfRuns(const std::string& name, const std::vector<Steps>& runs) {
   std::string text = "\"" + name + "\": {";
   for (const Column& column : ColumnsOf(runs))
     text += "\"" + std::string(column.first) + "\": " + bench::JsonOf(column.second) + ", ";
-  const auto parked = std::count_if(runs.begin(), runs.end(), [](const Steps& steps) { return steps.parked; });
-  return text + "\"parked\": " + std::to_string(parked) + "}";
+  std::map<std::string, int64_t> made;
+  for (const Steps& steps : runs) ++made[steps.made];
+  return text + "\"made\": " + JsonOfCounts(made) + "}";
 }
 
 struct Contender {
@@ -104,8 +113,8 @@ Status Sustained(double seconds, int clients, const Program& program, const std:
                                         : Inside(where, runtime::native::MakeLaunchedRuntime(where));
   std::mutex mutex;
   Status failed;
-  std::atomic<int64_t> ended = 0;
-  std::atomic<int64_t> parked = 0;
+  std::map<std::string, int64_t> made;
+  int64_t ended = 0;
   const int64_t begin = MonotonicNanos();
   const int64_t deadline = begin + static_cast<int64_t>(seconds * 1e9);
   std::vector<std::thread> threads;
@@ -113,21 +122,22 @@ Status Sustained(double seconds, int clients, const Program& program, const std:
     threads.emplace_back([&] {
       while (MonotonicNanos() < deadline) {
         const Result<Steps> steps = contender.run(program);
-        if (!steps) {
-          const std::lock_guard lock(mutex);
-          failed = steps.error();
-          return;
-        }
+        const std::lock_guard lock(mutex);
+        if (!steps) failed = steps.error();
+        if (!failed) return;
         ++ended;
-        parked += steps->parked ? 1 : 0;
+        ++made[steps->made];
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   CAISSON_TRY_VOID(failed);
   const double rate = static_cast<double>(ended) * 1e9 / static_cast<double>(MonotonicNanos() - begin);
-  std::printf(json ? "{\"per_second\": %.3f, \"runs\": %lld, \"parked\": %lld}\n" : "%.1f/s, %lld runs, %lld parked\n",
-              rate, static_cast<long long>(ended), static_cast<long long>(parked));
+  if (json) {
+    std::printf("{\"per_second\": %.3f, \"made\": %s}\n", rate, JsonOfCounts(made).c_str());
+  } else {
+    std::printf("%.1f/s, %s\n", rate, JsonOfCounts(made).c_str());
+  }
   return {};
 }
 

@@ -59,6 +59,13 @@ def caisson_actions(arguments, launchers):
     return actions
 
 
+def told(contender, made):
+    """How many runs found something that had been made before, for those that could."""
+    if set(made) <= {"bare", "cold"}:
+        return []
+    return [f"{contender}: of {sum(made.values())} runs " + ", ".join(f"{count} {name}" for name, count in sorted(made.items()))]
+
+
 PHASES = {"result": "until its result is known", "whole": "until nothing is left of it"}
 
 
@@ -75,8 +82,7 @@ def from_a_program(options, launchers, program, what="/bin/true", name="start"):
         group = Group(f"{name}-program-{phase}", f"{what} asked for by a running program, {meaning}", "ms")
         for contender, columns in measured.items():
             group.add(contender, [nanos / 1e6 for nanos in columns[phase]], "nothing" if contender == "bare" else WALLS, "")
-            if columns["parked"]:
-                group.notes.append(f"{contender}: {columns['parked']} of {rounds} runs found a parked supervisor")
+            group.notes += told(contender, columns["made"])
         group.missing.update(launchers.missing)
         groups.append(group)
     return groups
