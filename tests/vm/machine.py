@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import io
 import json
+import lzma
 import os
 import pathlib
 import selectors
@@ -151,7 +152,10 @@ def build_initramfs(kernel_tree, version, work, target):
         listing = call("modprobe", "-d", str(kernel_tree), "-S", version, "-C", "/dev/null", "--show-depends", module)
         order += [line.split()[1] for line in listing.splitlines() if line.startswith("insmod")]
     for number, path in enumerate(dict.fromkeys(order)):
-        shutil.copy2(path, tree / "modules" / f"{number:02}-{pathlib.Path(path).name}")
+        module = pathlib.Path(path).read_bytes()
+        if path.endswith(".xz"):  # as newer kernels have them; busybox's insmod does not
+            module = lzma.decompress(module)
+        (tree / "modules" / f"{number:02}-{pathlib.Path(path).name.removesuffix('.xz')}").write_bytes(module)
     with open(target, "wb") as output:
         names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
         subprocess.run(["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"], cwd=tree, input=names.encode(), stdout=output, check=True)
