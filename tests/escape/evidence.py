@@ -30,8 +30,8 @@ of that held. An attempt that cannot work on a machine even without a sandbox pr
 row; a row of which nothing could be tried is a `SKIP`.
 
 Run it on your machine: `caisson selftest`. The columns 6.1 are Debian 12's own kernel in an emulated machine
-(`CAISSON_VM_ALL=1`). The newer one of its backports, 6.12, has no column: QEMU 7.2 emulates `cmpxchg16b` with wrong flags, on
-which that kernel panics at boot more often than not (tried on 2026-11-16 with 6.12.95).
+(`CAISSON_VM_ALL=1`). The newer one of its backports, 6.12.95, has no column: under QEMU 7.2 no boot of it reached the
+suite on 2026-11-16. It oopses early; one trace points at the flags after an emulated `cmpxchg16b`, which is not confirmed.
 
 """
 
