@@ -26,6 +26,7 @@ SUMMARY = (
     ("start", "docker run", "docker run"),
     ("start", "gVisor runsc", "gVisor runsc"),
     ("python-trivial", "caisson", "`caisson verify` of a trivial Python file (starts Python twice)"),
+    ("python-trivial", "caisson, Python launcher", "the same, forked from a warm interpreter"),
     ("steady-python_loop", "caisson", "a loop in Python, inside"),
     ("steady-gcc", "caisson", "a C build, inside"),
     ("steady-git_clone", "caisson", "git clone, inside"),
