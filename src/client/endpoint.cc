@@ -16,6 +16,8 @@ namespace caisson::client {
 namespace {
 
 constexpr char kSystemSocket[] = "/run/caisson/caissond.sock";
+constexpr char kStateSocket[] =
+    "/var/lib/caisson/caissond.sock";  // where caissond makes it unless it is told otherwise
 constexpr size_t kMaxTokenBytes = 512;
 
 std::optional<std::string> Variable(const char* name) {
@@ -56,6 +58,7 @@ std::vector<std::string> DefaultSockets() {
   std::vector<std::string> sockets;
   if (const auto runtime = Variable("XDG_RUNTIME_DIR")) sockets.push_back(*runtime + "/caisson/caissond.sock");
   sockets.emplace_back(kSystemSocket);
+  sockets.emplace_back(kStateSocket);
   return sockets;
 }
 
