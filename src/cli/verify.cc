@@ -31,8 +31,8 @@ fails ends it.
 Exit codes: 0 pass, 1 fail, 2 usage, 3 rejected by policy, 4 infrastructure error.
 
 Where a service (caissond) takes jobs, it verifies, and standard error says so: the one that CAISSON_URL names, else one of
-yours or root's at $XDG_RUNTIME_DIR/caisson/caissond.sock or /run/caisson/caissond.sock. Otherwise, and for what only
-this process can do (--dry-run, --audit, --artifacts, own profiles, raised limits …), it is done here. --local and
+yours or root's at caisson/caissond.sock below $XDG_RUNTIME_DIR, /run or /var/lib. Otherwise, and for what only this
+process can do (--dry-run, --audit, --artifacts, own profiles, raised limits …), it is done here. --local and
 --service decide; CAISSON_URL=none is --local for all. A service that fails on the way is an error, never a second run.
 
 A request for another language names its checks:
