@@ -14,7 +14,8 @@ namespace {
 
 constexpr char kSharedFooter[] = R"(
 The service is the one at --url or CAISSON_URL (unix:/path, http://127.0.0.1:PORT, https://HOST), else the first at
-caisson/caissond.sock below $XDG_RUNTIME_DIR, /run and /var/lib. Who asks is known by the user, or by the token in CAISSON_TOKEN or --token-file.
+caisson/caissond.sock below $XDG_RUNTIME_DIR, /run and /var/lib. Who asks is known by the user, or by the token in
+CAISSON_TOKEN or --token-file.
 
 Exit codes beyond those: 2 usage or no such job, 3 refused, 4 no service or its fault, 5 the job is not in a state for it.)";
 
