@@ -19,7 +19,7 @@ class Variant:
 VARIANTS = (
     Variant("launcher", (), "made by a launcher"),
     Variant("parked launcher", ("--park", "8"), "made by a launcher that prepares them ahead"),
-    Variant("Python launcher", ("--park", "8", "--python", "json,re,unittest"), "the same, and Python forked from a warm interpreter"),
+    Variant("Python launcher", ("--park", "8", "--python", "json,re,unittest,numpy"), "the same, and Python forked from a warm interpreter"),
 )
 
 

@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "linux/abi/seccomp.h"
+#include "linux/shown_arguments.h"
 #include "linux/syscalls.h"
 #include "sandbox/control.h"
 #include "sandbox/mutation.h"
@@ -92,31 +92,13 @@ int CloseForeignDescriptors(SetupContext& context) {
 }
 
 // PID 1 is a fork of the supervisor and shows the supervisor's command line in /proc/1/cmdline, which the kernel gives
-// to everybody, dumpable or not. It lies in our memory, so our copy can be written over; where it lies, the kernel
-// knows.
+// to everybody, dumpable or not. It lies in our memory, so our copy can be written over.
 int ForgetArguments(SetupContext&) {
-  const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  char text[2048];
-  const ssize_t size = ::read(fd, text, sizeof(text) - 1);
-  ::close(fd);
-  if (size <= 0) return EIO;
-  text[size] = '\0';
-  // Fields are counted from behind the program's name, which may hold anything.
-  constexpr int kState = 3, kArgumentsStart = 48;
-  const char* field = ::strrchr(text, ')');
-  for (int number = kState - 1; field != nullptr && number < kArgumentsStart; ++number) {
-    field = ::strchr(field + 1, ' ');
-  }
-  if (field == nullptr) return EIO;
-  char* rest = nullptr;
-  const unsigned long start = ::strtoul(field, &rest, 10);
-  const unsigned long end = ::strtoul(rest, nullptr, 10);
-  if (start == 0 || end <= start) return EIO;
-  char* arguments = reinterpret_cast<char*>(start);  // NOLINT(performance-no-int-to-ptr): as the kernel names it
-  ::memset(arguments, 0, end - start);
+  const std::span<char> arguments = linux_sys::ShownArguments();
+  if (arguments.empty()) return errno;
+  ::memset(arguments.data(), 0, arguments.size());
   constexpr char kName[] = "caisson-init";
-  if (end - start >= sizeof(kName)) ::memcpy(arguments, kName, sizeof(kName));
+  if (arguments.size() >= sizeof(kName)) ::memcpy(arguments.data(), kName, sizeof(kName));
   return 0;
 }
 

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -24,7 +23,7 @@
 
 #include "launcher/channel.h"
 #include "launcher/supervisor.h"
-#include "linux/files.h"
+#include "linux/shown_arguments.h"
 #include "sandbox/interpreter.h"
 #include "zygote/python_command.h"
 
@@ -38,22 +37,6 @@ std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
   return variables;
-}
-
-// What /proc/self/cmdline shows, as memory.
-std::span<char> FindShownArguments() {
-  const Result<std::string> text = linux_sys::ReadSmallFile(AT_FDCWD, "/proc/self/stat", 4096);
-  // Fields are counted from behind the program's name, which may hold anything.
-  constexpr int kState = 3, kArgumentsStart = 48;
-  size_t at = text ? text->rfind(')') : std::string::npos;
-  for (int number = kState - 1; at != std::string::npos && number < kArgumentsStart; ++number)
-    at = text->find(' ', at + 1);
-  if (at == std::string::npos) return {};
-  char* rest = nullptr;
-  const unsigned long start = std::strtoul(text->c_str() + at, &rest, 10);
-  const unsigned long end = std::strtoul(rest, nullptr, 10);
-  if (start == 0 || end <= start) return {};
-  return {reinterpret_cast<char*>(start), end - start};  // NOLINT(performance-no-int-to-ptr): as the kernel names it
 }
 
 PyObject* Strings(const std::vector<std::string>& strings) {
@@ -116,7 +99,7 @@ class RunningPython : public sandbox::Interpreter {
   RunningPython(PyObject* begin, PyObject* forget)
       : begin_(begin), forget_(forget), started_with_(StartVariables(OwnEnvironment())) {
     ::stat("/proc/self/exe", &program_);
-    shown_ = FindShownArguments();
+    shown_ = linux_sys::ShownArguments();
     for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, nullptr, &dispositions_[signal]);
   }
 

@@ -1,0 +1,39 @@
+// The memory in which the kernel finds a process's command line, which /proc/PID/cmdline shows to everybody. It is the
+// process's own and may be written over.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+namespace caisson::linux_sys {
+
+// Of this process; empty, with errno, when the kernel does not tell. Allocates nothing and is safe after clone.
+inline std::span<char> ShownArguments() {
+  const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  char text[2048];
+  const ssize_t size = ::read(fd, text, sizeof(text) - 1);
+  ::close(fd);
+  errno = EIO;
+  if (size <= 0) return {};
+  text[size] = '\0';
+  // Fields are counted from behind the program's name, which may hold anything.
+  constexpr int kState = 3, kArgumentsStart = 48;
+  const char* field = ::strrchr(text, ')');
+  for (int number = kState - 1; field != nullptr && number < kArgumentsStart; ++number) {
+    field = ::strchr(field + 1, ' ');
+  }
+  if (field == nullptr) return {};
+  char* rest = nullptr;
+  const unsigned long start = ::strtoul(field, &rest, 10);
+  const unsigned long end = ::strtoul(rest, nullptr, 10);
+  if (start == 0 || end <= start) return {};
+  return {reinterpret_cast<char*>(start), end - start};  // NOLINT(performance-no-int-to-ptr): as the kernel names it
+}
+
+}  // namespace caisson::linux_sys
