@@ -49,6 +49,7 @@ std::vector<Change> Changes() {
       {"proc.subset", [](RunPlan& plan) { plan.profile.proc.pids_only = true; }},
       {"proc.masked_files", [](RunPlan& plan) { plan.profile.proc.masked_files.pop_back(); }},
       {"proc.masked_directories", [](RunPlan& plan) { plan.profile.proc.masked_directories.pop_back(); }},
+      {"start", [](RunPlan& plan) { plan.profile.start = policy::Start::kCold; }},
       {"network.mode", [](RunPlan& plan) { plan.profile.network.mode = policy::NetworkMode::kAllowlist; }},
       {"network.allow", [](RunPlan& plan) { plan.profile.network.allow = {"example.org"}; }},
       {"environment, one more", [](RunPlan& plan) { plan.profile.environment.emplace_back("A", ""); }},
