@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -97,9 +98,21 @@ struct Packet {
   struct ucred sender {};
 };
 
+// That the other side went without reading all we sent is said once, before what it still sent.
+template <typename Take>
+ssize_t Insist(const Take& take) {
+  ssize_t size;
+  while ((size = take()) < 0 && (errno == EINTR || errno == ECONNRESET)) {
+  }
+  return size;
+}
+
 Result<Packet> ReceivePacket(int connection, size_t most) {
+  // As much room as it takes: most frames are a thousandth of the largest.
+  const ssize_t waiting = Insist([&] { return ::recv(connection, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT); });
+  if (waiting < 0) return Error::System(errno, "receive a frame");
   Packet packet;
-  packet.bytes.resize(most);
+  packet.bytes.resize(std::clamp<size_t>(static_cast<size_t>(waiting), 1, most));
   struct iovec part {
     packet.bytes.data(), packet.bytes.size()
   };
@@ -109,11 +122,7 @@ Result<Packet> ReceivePacket(int connection, size_t most) {
   message.msg_iovlen = 1;
   message.msg_control = ancillary.bytes;
   message.msg_controllen = sizeof(ancillary.bytes);
-  ssize_t size;
-  // That the other side went without reading all we sent is said once, before what it still sent.
-  while ((size = ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
-         (errno == EINTR || errno == ECONNRESET)) {
-  }
+  const ssize_t size = Insist([&] { return ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT); });
   if (size < 0) return Error::System(errno, "receive a frame");
   // Taken first: whatever is wrong with the packet, its descriptors are ours to close.
   for (struct cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {

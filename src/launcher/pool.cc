@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <string>
@@ -71,7 +72,7 @@ Pool::Counts Pool::counts() const {
 }
 
 pid_t Pool::HandOver(const Opening& opening, int64_t now_ms) {
-  if (options_.most == 0) return -1;
+  if (options_.most == 0) return kNobody;
   demand_.Taken(now_ms);
   for (auto member = members_.begin(); member != members_.end(); ++member) {
     // One that has just died cannot be told; its end will be.
@@ -83,7 +84,39 @@ pid_t Pool::HandOver(const Opening& opening, int64_t now_ms) {
     return taken;
   }
   ++counts_.missed;
-  return -1;
+  return options_.on_demand && !memory_is_short_ && MakeFor(opening, now_ms) ? kComing : kNobody;
+}
+
+bool Pool::MakeFor(const Opening& opening, int64_t now_ms) {
+  const int leash = Park(now_ms);
+  if (leash < 0) return false;
+  // It finds the run waiting when it is ready. If it dies first, the run's connection closes with it.
+  members_[leash].taken = PassOn(leash, opening).has_value();
+  return members_[leash].taken;
+}
+
+size_t Pool::coming() const { return TakenLeashes().size(); }
+
+std::vector<struct pollfd> Pool::TakenLeashes() const {
+  std::vector<struct pollfd> leashes;
+  for (const auto& [leash, member] : members_) {
+    if (member.taken) leashes.push_back({leash, POLLIN, 0});
+  }
+  return leashes;
+}
+
+std::vector<pid_t> Pool::TakeBegun(int64_t now_ms) {
+  for (const struct pollfd& wait : TakenLeashes()) OnReadable(wait.fd, now_ms);
+  return std::exchange(begun_, {});
+}
+
+std::vector<pid_t> Pool::AwaitBegun(int64_t now_ms) {
+  // Each says who it is, or goes: setting up has a time limit.
+  for (auto waits = TakenLeashes(); !waits.empty(); waits = TakenLeashes()) {
+    ::poll(waits.data(), waits.size(), -1);
+    for (const struct pollfd& wait : waits) OnReadable(wait.fd, now_ms);
+  }
+  return std::exchange(begun_, {});
 }
 
 int64_t Pool::Turn(int64_t now_ms) {
@@ -97,15 +130,16 @@ int64_t Pool::Turn(int64_t now_ms) {
   return kSecondMs;
 }
 
-void Pool::Park(int64_t now_ms) {
+int Pool::Park(int64_t now_ms) {
   next_ms_ = now_ms + kSecondMs;
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
   UniqueFd ours(ends[0]);
-  if (!make_(UniqueFd(ends[1]))) return;
+  if (!make_(UniqueFd(ends[1]))) return -1;
   const int number = ours.get();
   loop_.Watch(number, EPOLLIN, first_tag_ + static_cast<uint32_t>(number));
-  members_.emplace(number, Member{std::move(ours), -1, now_ms});
+  members_.emplace(number, Member{std::move(ours), -1, now_ms, false});
+  return number;
 }
 
 void Pool::OnReadable(int leash, int64_t now_ms) {
@@ -113,9 +147,17 @@ void Pool::OnReadable(int leash, int64_t now_ms) {
   if (found == members_.end()) return;
   Member& member = found->second;
   pid_t pid = -1;
-  if (::recv(leash, &pid, sizeof(pid), MSG_DONTWAIT) == sizeof(pid) && member.pid < 0) {
-    member.pid = pid;
+  const ssize_t size = ::recv(leash, &pid, sizeof(pid), MSG_DONTWAIT);
+  if (size < 0 && errno == EAGAIN) return;
+  if (size == sizeof(pid) && member.pid < 0) {
     failures_ = 0;
+    if (member.taken) {
+      begun_.push_back(pid);
+      members_.erase(found);
+      if (!IsPreparing()) next_ms_ = now_ms;
+      return;
+    }
+    member.pid = pid;
     next_ms_ = now_ms + (members_.size() == 1 ? 0 : kPausesPerWork * std::max<int64_t>(now_ms - member.begun_ms, 1));
     return;
   }

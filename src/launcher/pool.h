@@ -1,20 +1,24 @@
 // Parked supervisors: processes that have their berth (sandbox/berth.h) before there is a request, PID 1 of the sandbox
 // in it, so that a run begins with what only the request can decide. Each serves one run and ends with it.
 //
+// A run that finds none ready may have one made for it, where that is sooner than a start without (on_demand).
+//
 // How many: as many as were taken in the busiest second of the last minute, at least one and at most what the operator
 // allows; none while memory is short. They are made one at a time, with pauses three times as long as the work, so that
 // refilling takes at most a quarter of a CPU from the runs that it is for; where none is left, with none. A member that
 // dies is replaced; when members cannot be prepared, the pauses grow.
 //
-// Thread: the launcher's. Nothing blocks.
+// Thread: the launcher's. Nothing blocks that does not say so.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "launcher/channel.h"
@@ -41,6 +45,7 @@ class Pool {
  public:
   struct Options {
     size_t most = 0;  // 0: no pool
+    bool on_demand = false;
     int64_t reserve_bytes = int64_t{256} << 20;
   };
   struct Counts {
@@ -56,8 +61,15 @@ class Pool {
   Pool(const Options& options, linux_sys::EventLoop& loop, uint32_t first_tag, Make make)
       : options_(options), loop_(loop), first_tag_(first_tag), make_(std::move(make)) {}
 
-  // Gives the run to a member that is ready and returns its process number; -1 when there is none.
+  static constexpr pid_t kNobody = -1, kComing = 0;
+  // Gives the run to a member that is ready and returns its process number; kComing when one is being made for it, which
+  // TakeBegun will tell of; else kNobody.
   pid_t HandOver(const Opening& opening, int64_t now_ms);
+  // The processes of runs that were given away as kComing and have begun since.
+  std::vector<pid_t> TakeBegun(int64_t now_ms);
+  // The same, but blocks until none is left of which that is not known.
+  std::vector<pid_t> AwaitBegun(int64_t now_ms);
+  size_t coming() const;
   // Refills or drains. Returns how long it may be left alone, in milliseconds; -1: until something happens.
   int64_t Turn(int64_t now_ms);
   // A descriptor with one of its tags became readable.
@@ -73,8 +85,12 @@ class Pool {
     UniqueFd leash;  // its end ends the member
     pid_t pid = -1;  // once it is ready
     int64_t begun_ms = 0;
+    bool taken = false;  // it is made for a run that waits for it
   };
-  void Park(int64_t now_ms);
+  // The leash of a new member; -1 when it cannot be made now.
+  int Park(int64_t now_ms);
+  bool MakeFor(const Opening& opening, int64_t now_ms);
+  std::vector<struct pollfd> TakenLeashes() const;
   size_t Wanted(int64_t now_ms);
   bool IsPreparing() const;
 
@@ -88,6 +104,7 @@ class Pool {
   int64_t next_look_ms_ = 0;  // at the memory
   int64_t next_ms_ = 0;       // when the next member may be begun
   int failures_ = 0;          // in a row
+  std::vector<pid_t> begun_;
   Counts counts_;
 };
 

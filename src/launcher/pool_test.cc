@@ -1,6 +1,11 @@
 #include "launcher/pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
 
 namespace caisson::launcher {
 namespace {
@@ -26,8 +31,66 @@ TEST(PoolTest, WithoutMembersThereIsNothingToHandOver) {
   linux_sys::EventLoop loop;
   Pool pool({}, loop, 0, nullptr);
   EXPECT_EQ(pool.Turn(0), -1);
-  EXPECT_EQ(pool.HandOver({}, 0), -1);
+  EXPECT_EQ(pool.HandOver({}, 0), Pool::kNobody);
   EXPECT_FALSE(pool.has(3));
+}
+
+// A pool whose members are this test: it keeps their ends of the leashes.
+struct PoolByHand {
+  explicit PoolByHand(bool on_demand) {
+    Pool::Options options;
+    options.most = 2;
+    options.on_demand = on_demand;
+    pool.emplace(options, loop, 0, [this](UniqueFd leash) {
+      members.push_back(std::move(leash));
+      return true;
+    });
+  }
+  void Report(size_t member, pid_t pid) { ASSERT_EQ(::send(members[member].get(), &pid, sizeof(pid), 0), ssize_t{sizeof(pid)}); }
+
+  Opening MakeOpening() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    clients.emplace_back(ends[0]);
+    Opening opening;
+    opening.run = UniqueFd(ends[1]);
+    return opening;
+  }
+
+  linux_sys::EventLoop loop;
+  std::vector<UniqueFd> members, clients;
+  std::optional<Pool> pool;
+};
+
+TEST(PoolTest, ARunThatFindsNoneReadyHasOneMadeForIt) {
+  PoolByHand hand(true);
+  EXPECT_EQ(hand.pool->HandOver(hand.MakeOpening(), 0), Pool::kComing);
+  EXPECT_EQ(hand.pool->coming(), 1U);
+  EXPECT_TRUE(hand.pool->TakeBegun(1).empty());
+  // The run waits at the member's end already.
+  EXPECT_TRUE(TakePassedOn(hand.members.at(0).get()).has_value());
+  hand.Report(0, 77);
+  EXPECT_EQ(hand.pool->TakeBegun(2), std::vector<pid_t>{77});
+  EXPECT_EQ(hand.pool->coming(), 0U);
+  EXPECT_EQ(hand.pool->counts().ready, 0U);  // it was made for that run and is not there for another
+  EXPECT_EQ(hand.pool->counts().missed, 1U);
+}
+
+TEST(PoolTest, ARunWhoseMemberDiesLosesItsConnection) {
+  PoolByHand hand(true);
+  EXPECT_EQ(hand.pool->HandOver(hand.MakeOpening(), 0), Pool::kComing);
+  hand.members.clear();
+  EXPECT_TRUE(hand.pool->AwaitBegun(1).empty());
+  EXPECT_EQ(hand.pool->coming(), 0U);
+  EXPECT_EQ(hand.pool->counts().died, 1U);
+  char nothing;
+  EXPECT_EQ(::recv(hand.clients.at(0).get(), &nothing, 1, 0), 0);
+}
+
+TEST(PoolTest, WithoutDemandARunIsNotKeptWaiting) {
+  PoolByHand hand(false);
+  EXPECT_EQ(hand.pool->HandOver(hand.MakeOpening(), 0), Pool::kNobody);
+  EXPECT_TRUE(hand.members.empty());
 }
 
 }  // namespace

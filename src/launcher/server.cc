@@ -85,7 +85,7 @@ class Server {
       : options_(std::move(options)),
         pool_(options_.pool, loop_, kFirstMember, ForkMember),
         zygote_(options_.python_modules.value_or(""), OwnDirectory()),
-        zygote_pool_(options_.python_modules ? options_.pool : Pool::Options{}, loop_, kFirstMember,
+        zygote_pool_(ZygotePool(options_), loop_, kFirstMember,
                      [this](UniqueFd leash) { return zygote_.Fork(std::move(leash)); }) {}
 
   Status Run() {
@@ -107,6 +107,13 @@ class Server {
       if (other >= 0 && (pause < 0 || other < pause)) pause = other;
     }
     return pause;
+  }
+
+  // Forking the interpreter takes a quarter of the time of starting one.
+  static Pool::Options ZygotePool(const ServerOptions& options) {
+    Pool::Options pool = options.python_modules ? options.pool : Pool::Options{};
+    pool.on_demand = true;
+    return pool;
   }
 
   static std::string OwnDirectory() {
@@ -151,7 +158,8 @@ class Server {
     if (tag == kListener) return OnListener();
     if (tag >= kFirstMember) {
       const int leash = static_cast<int>(tag - kFirstMember);
-      return (pool_.has(leash) ? pool_ : zygote_pool_).OnReadable(leash, NowMs());
+      (pool_.has(leash) ? pool_ : zygote_pool_).OnReadable(leash, NowMs());
+      return NoteBegun();
     }
     OnConnection(static_cast<int>(tag - kFirstConnection));
   }
@@ -161,12 +169,17 @@ class Server {
     while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
       if (info.ssi_signo != SIGCHLD) ended_ = true;
     }
+    NoteBegun();  // each says who it is before it can end
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
       if (zygote_.OnEnded(pid, NowMs()) || runs_.erase(pid) == 0) continue;  // pools notice for themselves
       if (WIFSIGNALED(status))
         std::fprintf(stderr, "caisson-launcher: supervisor %d was ended by signal %d\n", pid, WTERMSIG(status));
     }
+  }
+
+  void NoteBegun() {
+    for (const pid_t pid : zygote_pool_.TakeBegun(NowMs())) runs_.insert(pid);
   }
 
   bool IsAllowed(uid_t uid) const {
@@ -220,13 +233,13 @@ class Server {
     if (opening.sender.pid <= 0 || !IsAllowed(opening.sender.uid))
       return Error{ErrorKind::kSystem, EACCES,
                    "the launcher does not serve user " + std::to_string(opening.sender.uid)};
-    if (runs_.size() >= options_.max_runs) {
+    if (const size_t runs = runs_.size() + zygote_pool_.coming(); runs >= options_.max_runs) {
       return Error{ErrorKind::kSystem, EAGAIN,
-                   "the launcher has " + std::to_string(runs_.size()) +
+                   "the launcher has " + std::to_string(runs) +
                        " runs, as many as it may; try again, or start it with a higher --max-runs"};
     }
-    if (const pid_t parked = HandOver(opening); parked > 0) {
-      runs_.insert(parked);
+    if (const pid_t parked = HandOver(opening); parked != Pool::kNobody) {
+      if (parked != Pool::kComing) runs_.insert(parked);
       return {};
     }
     const pid_t launcher = ::getpid();
@@ -243,15 +256,16 @@ class Server {
 
   // The warmest first. A pool that is not asked does not learn that it is wanted.
   pid_t HandOver(const Opening& opening) {
-    pid_t parked = -1;
+    pid_t parked = Pool::kNobody;
     if (opening.warmest >= sandbox::Start::kInterpreter) parked = zygote_pool_.HandOver(opening, NowMs());
     const bool other = opening.warmest == sandbox::Start::kParked || !options_.python_modules;
-    if (parked < 0 && opening.warmest >= sandbox::Start::kParked && other) parked = pool_.HandOver(opening, NowMs());
+    if (parked == Pool::kNobody && opening.warmest >= sandbox::Start::kParked && other) parked = pool_.HandOver(opening, NowMs());
     return parked;
   }
 
   // The keepers of runs remove their cgroups; parked supervisors remove their own.
   void EndChildren() {
+    for (const pid_t pid : zygote_pool_.AwaitBegun(NowMs())) runs_.insert(pid);
     zygote_.End();
     pool_.Drain();
     zygote_pool_.Drain();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -29,10 +30,12 @@ Result<UniqueFd> OpenOutput(const std::string& path, int flags) {
 
 Result<std::string> ReadSmallFile(int dir_fd, const char* path, size_t limit) {
   CAISSON_TRY(UniqueFd fd, OpenAt(dir_fd, path, O_RDONLY));
-  std::string text(limit, '\0');
+  std::string text;
   size_t size = 0;
   while (size < limit) {
-    const ssize_t count = ::read(fd.get(), text.data() + size, limit - size);
+    // By doubling: a limit that is there for the worst case costs nothing in the usual one.
+    if (size == text.size()) text.resize(std::min(limit, std::max<size_t>(4096, 2 * size)));
+    const ssize_t count = ::read(fd.get(), text.data() + size, text.size() - size);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return Error::System(errno, std::string("read ") + path);
     if (count == 0) break;

@@ -99,25 +99,16 @@ InsidePaths::Resolved InsidePaths::Resolve(pid_t pid, const std::string& base, c
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC | (follow_last ? 0 : O_NOFOLLOW);
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  // Not the normalised text: "link/.." means the parent of the link's target.
-  UniqueFd found(linux_sys::OpenAt2(root_.get(), full.c_str(), how));
-  if (found) return FromKernelName(ReadLink("/proc/self/fd/" + std::to_string(found.get())));
-
-  // Mostly a file that is about to be made: its directory exists, and it is no link that leads elsewhere.
-  const size_t end = full.find_last_not_of('/');
-  const size_t slash = end == std::string::npos ? 0 : full.rfind('/', end);
-  const std::string name = full.substr(slash + 1, end - slash);
-  if (errno == ENOENT && name != "..") {
-    how.flags = O_PATH | O_CLOEXEC | O_DIRECTORY;
-    const std::string parent = slash == 0 ? "/" : full.substr(0, slash);
-    UniqueFd directory(linux_sys::OpenAt2(root_.get(), parent.c_str(), how));
-    char target[1];
-    if (directory && ::readlinkat(directory.get(), name.c_str(), target, sizeof(target)) < 0) {
-      Resolved resolved;
-      resolved.path = NormalizePath(ReadLink("/proc/self/fd/" + std::to_string(directory.get())) + "/" + name);
-      return resolved;
-    }
+  // Mostly there is no link on the way, and then the file is where the text says, whether it exists or is about to be
+  // made. "link/.." means the parent of the link's target, so a text with ".." is left to the kernel.
+  if (full.find("/..") == std::string::npos) {
+    struct open_how plain = how;
+    plain.resolve |= RESOLVE_NO_SYMLINKS;
+    const UniqueFd found(linux_sys::OpenAt2(root_.get(), full.c_str(), plain));
+    if (found || errno == ENOENT) return {NormalizePath(full), found.valid()};
   }
+  const UniqueFd found(linux_sys::OpenAt2(root_.get(), full.c_str(), how));
+  if (found) return FromKernelName(ReadLink("/proc/self/fd/" + std::to_string(found.get())));
   return Walk(pid, full, follow_last);
 }
 

@@ -17,7 +17,9 @@ import gc  # noqa: E402
 import importlib.machinery  # noqa: E402
 import importlib.util  # noqa: E402
 import io  # noqa: E402
+import itertools  # noqa: E402
 import os  # noqa: E402
+import stat  # noqa: E402
 import types  # noqa: E402
 
 
@@ -51,26 +53,20 @@ system_path = [entry for entry in sys.path if not entry.endswith(("dist-packages
 whole_path = list(sys.path)
 
 
-def set_flags(isolated, no_bytecode, no_site):
+# What a start can need is made here, before there is one: each page that is changed after the fork is first copied.
+
+def make_flags(isolated, no_bytecode, no_site):
     changed = {"dont_write_bytecode": int(no_bytecode or not isolated), "no_site": int(no_site)}
     if isolated:
         changed.update(isolated=1, ignore_environment=1, no_user_site=1, safe_path=True)
     # The fields in their order, by their names: repr gives "sys.flags(debug=0, inspect=0, …)".
     names = [field.split("=")[0] for field in repr(sys.flags)[len("sys.flags("):-1].split(", ")]
-    sys.flags = native.flags(sys.flags, [changed.get(name, getattr(sys.flags, name)) for name in names])
-    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+    return native.flags(sys.flags, [changed.get(name, getattr(sys.flags, name)) for name in names])
 
 
-def set_environment(lines):
-    os.environ.clear()
-    for line in lines:
-        name, _, value = line.partition("=")
-        os.environ[name] = value
-
-
-def open_stream(descriptor, name, mode, like):
+def make_stream(descriptor, name, mode, like):
     binary = io.open(descriptor, mode + "b", -1, closefd=False)
-    binary.raw.name = name
+    binary.raw.name = f"<{name}>"
     terminal = binary.raw.isatty()
     buffering = terminal or descriptor == 2
     stream = io.TextIOWrapper(binary, like.encoding, like.errors, "\n", line_buffering=buffering)
@@ -78,9 +74,51 @@ def open_stream(descriptor, name, mode, like):
     return stream
 
 
-def open_streams():
-    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        stream = open_stream(descriptor, f"<{name}>", mode, getattr(sys, name))
+def kind_of(descriptor):
+    status = os.fstat(descriptor)
+    return descriptor, stat.S_IFMT(status.st_mode), status.st_rdev
+
+
+def make_streams_ahead():
+    """Streams on pipes, and input from /dev/null: what nearly all workloads have. By the kind of their descriptor."""
+    null, (reader, writer) = os.open(os.devnull, os.O_RDONLY), os.pipe()
+    made = {}
+    for source, standard in ((null, STANDARD[0]), (reader, STANDARD[0]), (writer, STANDARD[1]), (writer, STANDARD[2])):
+        descriptor, name, mode = standard
+        saved = os.dup(descriptor)
+        os.dup2(source, descriptor)
+        made[kind_of(descriptor)] = make_stream(descriptor, name, mode, getattr(sys, name))
+        os.dup2(saved, descriptor)
+        os.close(saved)
+    for descriptor in (null, reader, writer):
+        os.close(descriptor)
+    return made
+
+
+STANDARD = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+own_streams = (sys.stdin, sys.stdout, sys.stderr)
+flags_ahead = {key: make_flags(*key) for key in itertools.product((0, 1), repeat=3)}
+streams_ahead = make_streams_ahead()
+main = types.ModuleType("__main__")
+main.__builtins__ = builtins
+main.__annotations__ = {}
+main.__loader__ = importlib.machinery.BuiltinImporter
+
+
+def set_environment(lines):
+    """What the C library has of it is there already."""
+    variables = os.environ._data
+    variables.clear()
+    for line in lines:
+        name, _, value = line.partition(b"=")
+        variables[name] = value
+
+
+def set_streams():
+    for descriptor, name, mode in STANDARD:
+        stream = streams_ahead.get(kind_of(descriptor))
+        if stream is None:
+            stream = make_stream(descriptor, name, mode, getattr(sys, name))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -98,21 +136,18 @@ def renew_random_state():
 def begin(argv, environment, kind, target, arguments, isolated, no_bytecode, no_site):
     """Makes this process one in which the interpreter has just started; returns the file to run, if it is one."""
     set_environment(environment)
-    set_flags(isolated, no_bytecode, no_site)
-    open_streams()
+    sys.flags = flags_ahead[isolated, no_bytecode, no_site]
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+    set_streams()
     renew_random_state()
     if "TZ" in os.environ:
         import time
         time.tzset()
     sys.orig_argv = argv
-    sys.path[:] = system_path if no_site else whole_path
     if no_site:
+        sys.path[:] = system_path
         for name in site_names:
             delattr(builtins, name)
-    main = types.ModuleType("__main__")
-    main.__builtins__ = builtins
-    main.__annotations__ = {}
-    main.__loader__ = importlib.machinery.BuiltinImporter
     sys.modules["__main__"] = main
     file = None
     if kind == "file":
@@ -121,7 +156,7 @@ def begin(argv, environment, kind, target, arguments, isolated, no_bytecode, no_
         main.__cached__ = None
         main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file)
         sys.argv = [target, *arguments]
-        first = os.path.dirname(os.path.realpath(file))
+        first = native.real_directory(file)
     else:
         sys.argv = ["-c" if kind == "text" else "-m", *arguments]
         first = "" if kind == "text" else os.getcwd()
@@ -142,15 +177,19 @@ def clear(module):
 def forget():
     """Takes down what the program brought, after its exit functions. What is shared with the zygote stays: taking that
     down would cost more than the whole run."""
-    for name in [name for name in sys.modules if name not in preloaded]:
-        if isinstance(sys.modules[name], types.ModuleType):
-            clear(sys.modules[name])
+    # Where nothing was imported, not even the names are looked at: each would be a page to copy.
+    if len(sys.modules) != len(preloaded) or next(reversed(sys.modules)) != last_preloaded:
+        for name in [name for name in sys.modules if name not in preloaded]:
+            if isinstance(sys.modules[name], types.ModuleType):
+                clear(sys.modules[name])
     clear(sys.modules["__main__"])
     gc.collect()
 
 
 preload(sys.argv[1] if len(sys.argv) > 1 else "")
+sys.path[:] = whole_path
 preloaded = frozenset(sys.modules)
+last_preloaded = next(reversed(sys.modules))
 gc.collect()
 gc.freeze()
 native.serve(begin, forget)

@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -39,10 +41,11 @@ std::vector<std::string> OwnEnvironment() {
   return variables;
 }
 
-PyObject* Strings(const std::vector<std::string>& strings) {
+// By `make`: PyUnicode_DecodeFSDefaultAndSize or PyBytes_FromStringAndSize.
+PyObject* ListOf(const std::vector<std::string>& strings, PyObject* (*make)(const char*, Py_ssize_t)) {
   PyObject* list = PyList_New(0);
   for (const std::string& string : strings) {
-    PyObject* item = PyUnicode_DecodeFSDefaultAndSize(string.data(), static_cast<Py_ssize_t>(string.size()));
+    PyObject* item = make(string.data(), static_cast<Py_ssize_t>(string.size()));
     if (list == nullptr || item == nullptr || PyList_Append(list, item) != 0) return nullptr;
     Py_DECREF(item);
   }
@@ -156,9 +159,12 @@ class RunningPython : public sandbox::Interpreter {
 
   static PyObject* Call(PyObject* begin, const sandbox::Command& command, const PythonCommand& asked) {
     const char* const kinds[] = {"", "file", "module", "text"};
-    PyObject* argv = Strings(command.argv);
-    PyObject* environment = Strings(command.env);
-    PyObject* arguments = Strings(asked.arguments);
+    ::clearenv();
+    // Its strings are as long-lived as this process.
+    for (const std::string& variable : command.env) ::putenv(const_cast<char*>(variable.c_str()));
+    PyObject* argv = ListOf(command.argv, PyUnicode_DecodeFSDefaultAndSize);
+    PyObject* environment = ListOf(command.env, PyBytes_FromStringAndSize);
+    PyObject* arguments = ListOf(asked.arguments, PyUnicode_DecodeFSDefaultAndSize);
     PyObject* target = PyUnicode_DecodeFSDefault(asked.target.c_str());
     if (argv == nullptr || environment == nullptr || arguments == nullptr || target == nullptr) return nullptr;
     return PyObject_CallFunction(begin, "OOsOOiii", argv, environment, kinds[static_cast<int>(asked.kind)], target,
@@ -250,8 +256,23 @@ PyObject* Flags(PyObject*, PyObject* arguments) {
   return changed;
 }
 
-PyMethodDef kFunctions[] = {
-    {"serve", Serve, METH_VARARGS, nullptr}, {"flags", Flags, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+// real_directory(file): where the file is, links resolved, or would be.
+PyObject* RealDirectory(PyObject*, PyObject* file) {
+  PyObject* bytes = PyUnicode_EncodeFSDefault(file);
+  if (bytes == nullptr) return nullptr;
+  char real[PATH_MAX];
+  const char* const given = PyBytes_AsString(bytes);
+  const std::string_view path = ::realpath(given, real) != nullptr ? real : given;
+  const std::string_view directory = path.substr(0, std::max<size_t>(path.rfind('/'), 1));
+  PyObject* found = PyUnicode_DecodeFSDefaultAndSize(directory.data(), static_cast<Py_ssize_t>(directory.size()));
+  Py_DECREF(bytes);
+  return found;
+}
+
+PyMethodDef kFunctions[] = {{"serve", Serve, METH_VARARGS, nullptr},
+                            {"flags", Flags, METH_VARARGS, nullptr},
+                            {"real_directory", RealDirectory, METH_O, nullptr},
+                            {nullptr, nullptr, 0, nullptr}};
 PyModuleDef kModule = {
     PyModuleDef_HEAD_INIT, "caisson_zygote", nullptr, -1, kFunctions, nullptr, nullptr, nullptr, nullptr};
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import secrets
 import signal
 import sys
@@ -145,10 +146,11 @@ class ZygoteCase:
 
 @three_ways
 class Behaviour(ZygoteCase):
-    def compare(self, name, files, command):
-        request = {"files": files, "checks": [check("python3", *command, stdin="some input\n")]}
+    def compare(self, name, files, command, **more):
+        request = {"files": files, "checks": [check("python3", *command, **more)]}
         forked, executed = self.forked(**request), self.executed(**request)
         for result in (forked, executed):
+            result["stderr"] = re.sub(r"(Ran 1 test) in \S+", r"\1", result["stderr"])
             for violation in result["violations"]:
                 violation.pop("time_ms", None)
         self.assertEqual({key: forked[key] for key in FACTS}, {key: executed[key] for key in FACTS}, name)
@@ -160,7 +162,12 @@ class Behaviour(ZygoteCase):
                     files = SUPPORT_FILES | {"main.py": {"base64": __import__("base64").b64encode(text).decode()}}
                 else:
                     files = SUPPORT_FILES | {"main.py": text}
-                self.compare(name, files, ["main.py", "argument", "-x"])
+                self.compare(name, files, ["main.py", "argument", "-x"], stdin="some input\n")
+
+    def test_without_input(self):
+        for name in ("input", "streams"):
+            with self.subTest(program=name):
+                self.compare(name, {"main.py": PROGRAMS[name]}, ["main.py"])
 
     def test_other_commands(self):
         for name, command in COMMANDS.items():
