@@ -54,7 +54,7 @@ Judgement JudgeHostUser(Host& host) {
   if (!sandbox.process.ReadLine(&line, kPatienceMs) || line != "ready") return Broken("the probe did not start");
   int workloads = 0;
   std::string roots;
-  for (const pid_t pid : Host::Descendants(sandbox.process.pid())) {
+  for (const pid_t pid : Host::Descendants(Host::SupervisorOf(sandbox.process.pid()))) {
     if (ReadText("/proc/" + std::to_string(pid) + "/comm").rfind("caisson-selftes", 0) != 0) continue;
     ++workloads;
     for (const long uid : HostUids(pid)) {

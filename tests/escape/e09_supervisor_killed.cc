@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "escape/neighbour.h"
 #include "escape/probe.h"
 
@@ -56,7 +58,13 @@ Judgement JudgeOrphans(Host& host) {
   }
   Neighbour sandbox = Neighbour::InSandbox(host, "E09/stay");
   if (!sandbox.ready()) return Broken("the probe did not start: " + sandbox.End().process.err);
-  const std::vector<pid_t> left = LeftAfterKilling(sandbox.process().pid(), &before);
+  const pid_t supervisor = Host::SupervisorOf(sandbox.process().pid());
+  if (::kill(supervisor, 0) != 0 && errno == EPERM) {
+    ::kill(sandbox.process().pid(), SIGKILL);
+    sandbox.End();
+    return Vacuous("the supervisor is the launcher's, and not this caller's to kill");
+  }
+  const std::vector<pid_t> left = LeftAfterKilling(supervisor, &before);
   for (const pid_t pid : left) ::kill(pid, SIGKILL);
   const Outcome ended = sandbox.End();
   if (before < 3) return Broken("the sandbox's processes were not seen");

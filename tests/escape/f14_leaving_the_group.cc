@@ -60,7 +60,7 @@ Judgement JudgeMembership(Host& host) {
   const std::string own_groups = ReadText("/proc/self/cgroup");
   std::string faults;
   int seen = 0, outside = 0;
-  for (const pid_t pid : Host::Descendants(sandbox.process.pid())) {
+  for (const pid_t pid : Host::Descendants(Host::SupervisorOf(sandbox.process.pid()))) {
     const std::string directory = "/proc/" + std::to_string(pid);
     const std::string name = ReadText(directory + "/comm");
     if (name.rfind("sh\n", 0) != 0 && name.rfind("sleep\n", 0) != 0) continue;

@@ -4,7 +4,9 @@
 #include <grp.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,6 +141,25 @@ std::vector<pid_t> Host::Descendants(pid_t pid) {
     for (const pid_t grandchild : Descendants(child)) found.push_back(grandchild);
   }
   return found;
+}
+
+pid_t Host::SupervisorOf(pid_t caisson) {
+  const char* launcher = ::getenv("CAISSON_LAUNCHER");
+  if (launcher == nullptr) return caisson;
+  struct sockaddr_un address {};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", launcher);
+  const UniqueFd connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  struct ucred peer {};
+  socklen_t size = sizeof(peer);
+  if (::connect(connection.get(), reinterpret_cast<struct sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return -1;
+  pid_t youngest = -1;
+  for (const pid_t pid : Descendants(peer.pid)) {
+    if (ReadText("/proc/" + std::to_string(pid) + "/comm") == "caisson-run\n") youngest = pid;
+  }
+  return youngest;
 }
 
 std::string Host::MakeDirectory() {

@@ -105,6 +105,9 @@ class Host {
 
   // Everything that descends from `pid`, as the host numbers it.
   static std::vector<pid_t> Descendants(pid_t pid);
+  // Whose descendants the processes of a running sandbox are, given who asked for it: the same or, with
+  // CAISSON_LAUNCHER, the launcher's youngest supervisor. -1 when there is none.
+  static pid_t SupervisorOf(pid_t caisson);
 
   void UseCanaries(const Canaries* canaries) { canaries_ = canaries; }
   const Canaries* canaries() const { return canaries_; }
