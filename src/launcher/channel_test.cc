@@ -165,7 +165,8 @@ TEST_F(OpenTest, MayAskForTheStatusOnly) {
   const Result<Opening> opening = ReceiveOpen(theirs_.get());
   ASSERT_TRUE(opening) << opening.error().message;
   EXPECT_TRUE(opening->is_status);
-  SendRaw({static_cast<char>(Kind::kOpen), 0, static_cast<char>(kProtocolVersion), 0, 0, 0, 0, 0, 0, 0, 3}, answer.get());
+  SendRaw({static_cast<char>(Kind::kOpen), 0, static_cast<char>(kProtocolVersion), 0, 0, 0, 0, 0, 0, 0, 3},
+          answer.get());
   EXPECT_FALSE(ReceiveOpen(theirs_.get()));
 }
 

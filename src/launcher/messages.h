@@ -1,6 +1,7 @@
 // What a client and the launcher's supervisors say to each other, one frame each:
 //
-//   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there, or answer there with
+//   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there, or answer there
+//   with
 //                                       kStatus
 //   client to supervisor    kStart      the Spec, its mount sources and, where they pass through, three streams
 //                           kExecute    run one command; until its outcome, signalfd_siginfo records follow it

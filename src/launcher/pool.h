@@ -62,8 +62,8 @@ class Pool {
       : options_(options), loop_(loop), first_tag_(first_tag), make_(std::move(make)) {}
 
   static constexpr pid_t kNobody = -1, kComing = 0;
-  // Gives the run to a member that is ready and returns its process number; kComing when one is being made for it, which
-  // TakeBegun will tell of; else kNobody.
+  // Gives the run to a member that is ready and returns its process number; kComing when one is being made for it,
+  // which TakeBegun will tell of; else kNobody.
   pid_t HandOver(const Opening& opening, int64_t now_ms);
   // The processes of runs that were given away as kComing and have begun since.
   std::vector<pid_t> TakeBegun(int64_t now_ms);

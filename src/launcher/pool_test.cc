@@ -46,7 +46,9 @@ struct PoolByHand {
       return true;
     });
   }
-  void Report(size_t member, pid_t pid) { ASSERT_EQ(::send(members[member].get(), &pid, sizeof(pid), 0), ssize_t{sizeof(pid)}); }
+  void Report(size_t member, pid_t pid) {
+    ASSERT_EQ(::send(members[member].get(), &pid, sizeof(pid), 0), ssize_t{sizeof(pid)});
+  }
 
   Opening MakeOpening() {
     int ends[2];

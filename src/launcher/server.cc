@@ -259,7 +259,8 @@ class Server {
     pid_t parked = Pool::kNobody;
     if (opening.warmest >= sandbox::Start::kInterpreter) parked = zygote_pool_.HandOver(opening, NowMs());
     const bool other = opening.warmest == sandbox::Start::kParked || !options_.python_modules;
-    if (parked == Pool::kNobody && opening.warmest >= sandbox::Start::kParked && other) parked = pool_.HandOver(opening, NowMs());
+    if (parked == Pool::kNobody && opening.warmest >= sandbox::Start::kParked && other)
+      parked = pool_.HandOver(opening, NowMs());
     return parked;
   }
 

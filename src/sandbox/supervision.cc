@@ -383,9 +383,9 @@ Status Supervision::Finish() {
   outcome_.duration_ms = ElapsedMs();
   CheckScratch();
   if (sandbox_.meter_ && !lost_ && !killed_) Sample();
-  const bool over = options_.last && !CAISSON_LEFT_OUT("kill_before_collecting");
-  if (killed_ || lost_ || over) sandbox_.Kill();
-  // Every writer is dead or, between commands, is PID 1, which writes nothing: what the pipes hold now is all there is.
+  if (killed_ || lost_) sandbox_.Kill();
+  // Every writer is dead or is PID 1, which writes nothing: what the pipes hold now is all there is. If this was the
+  // last command, PID 1 is going, and the namespaces with it; the result does not wait for that.
   streams_.Drain();
   outcome_.stdout_stream = streams_.TakeOutput();
   outcome_.stderr_stream = streams_.TakeError();

@@ -64,7 +64,13 @@ const Registration kRow(Row{
     .title = "set-user-id programs: the host's own, and one in a mount",
     .severity = Severity::kEscape,
     .walls = {"no_new_privs", "nosuid mounts", "user namespace"},
-    .attempts = {{.name = "host_programs", .python = kHostPrograms, .control = {.place = Place::kOrdinaryUser}},
+    // Some of them want to lock /etc/passwd, if they get that far.
+    .attempts = {{.name = "host_programs",
+                  .python = kHostPrograms,
+                  .control = {.place = Place::kOrdinaryUser},
+                  .expect = {.reports = {{.violation_class = "FilesystemWriteViolation",
+                                          .reason = "fs.write",
+                                          .optional = true}}}},
                  {.name = "whoami", .probe = WhoAmI, .judge_only = true}},
     .judge = JudgeMounted,
 });

@@ -174,7 +174,8 @@ class LaunchedRuntime : public Runtime {
   }
 
   Result<PoolsReport> Pools() override {
-    CAISSON_TRY(UniqueFd connection, Ask([](int control, int end) { return launcher::SendStatusRequest(control, end); }));
+    CAISSON_TRY(UniqueFd connection,
+                Ask([](int control, int end) { return launcher::SendStatusRequest(control, end); }));
     CAISSON_TRY(const Frame frame, ReceiveAnswer(connection.get()));
     if (frame.kind != Kind::kStatus) return Unexpected();
     CAISSON_TRY(const launcher::StatusMessage status, launcher::DecodeStatus(frame.body()));
