@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <thread>
 
@@ -273,4 +274,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace caisson
 
-int main(int argc, char** argv) { return caisson::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return caisson::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "caissond: %s\n", error.what());
+    return 1;
+  }
+}

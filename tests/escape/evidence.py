@@ -71,7 +71,7 @@ def page():
             if run["verdict"] != "PASS":
                 lines.append(f"| {name} | {one} | {run['verdict']} | {run.get('reason', '').replace('|', '/')} |")
     lines += ["", "## Walls left out", ""]
-    lines += ["The build of the preset `mutation` can leave out one wall at a time. These rows turn red; `mutation_test` shows it.", ""]
+    lines += ["`caisson-mutable`, which only tests build, can leave out one wall at a time. These rows turn red; `mutation_test` shows it.", ""]
     lines += ["| wall | what is left out | rows that notice |", "|---|---|---|"]
     lines += [f"| {one.wall} | {one.what} | {', '.join(one.rows)} |" for one in MUTATIONS]
     lines += ["", BY_HAND.read_text().strip()] if BY_HAND.exists() else []

@@ -1,6 +1,6 @@
 """Does the escape suite bite? Each wall is left out in turn, and the rows named for it must turn red.
 
-Uses the build of the preset `mutation`, the only one in which a wall can be left out (CAISSON_MUTATE); that the release
+Uses caisson-mutable, the only program in which a wall can be left out (CAISSON_MUTATE); that the release
 program has no such switch is checked here too. A mutation runs only the rows named for it.
 """
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from caisson import REPOSITORY, STARTED_BY_ROOT, skip
 from mutations import MUTATIONS
 
-MUTANT = REPOSITORY / "build/mutation/src/caisson"
+MUTANT = REPOSITORY / "build/release/src/caisson-mutable"
 RELEASE = REPOSITORY / "build/release/src/caisson"
 SELFTEST = REPOSITORY / "build/release/src/caisson-selftest"
 
