@@ -8,6 +8,7 @@
 
 namespace caisson::client {
 
+// NOLINTNEXTLINE(bugprone-exception-escape): moving a json value is noexcept, whatever it is made of.
 struct PackedSource {
   nlohmann::json source;  // {"files": {…}} for a file, {"archive": "sha256:…"} for a directory
   std::string archive;    // the archive it names, to be sent first
