@@ -1,8 +1,6 @@
 // What a client and the launcher's supervisors say to each other, one frame each:
 //
-//   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there, or answer there
-//   with
-//                                       kStatus
+//   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there, or send kStatus
 //   client to supervisor    kStart      the Spec, its mount sources and, where they pass through, three streams
 //                           kExecute    run one command; until its outcome, signalfd_siginfo records follow it
 //                           kCollect    end the sandbox and read files it left
