@@ -24,13 +24,14 @@ Error Failed(const std::string& what) { return Error::Invalid("bench: " + what);
 }  // namespace
 
 Result<Program> ReadProgram(const std::string& name) {
-  if (name == "true") return Program{{"/bin/true"}, {"/bin/true"}, {}};
+  if (name == "true") return Program{{"/bin/true"}, {"/bin/true"}, {}, {}};
   std::ifstream file(name, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file) return Failed(name + " cannot be read");
   return Program{{kPython, name},
                  {kPython, "/workspace/main.py"},
-                 {{"main.py", std::move(text), 0644, policy::FileKind::kRegular}}};
+                 {{"main.py", std::move(text), 0644, policy::FileKind::kRegular}},
+                 {kPython, "-I", "-S", "-c", "pass"}};
 }
 
 policy::RunPlan PlanOf(const Program& program) {

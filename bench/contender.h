@@ -16,6 +16,7 @@ struct Program {
   std::vector<std::string> bare;
   std::vector<std::string> inside;
   std::vector<policy::PlannedFile> files;
+  std::vector<std::string> least;  // a program of the same interpreter that does nothing; empty: there is none
 };
 
 // "true" is /bin/true; anything else is the path of a Python file.

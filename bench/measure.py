@@ -50,7 +50,7 @@ class Group:
     references: tuple = ("bare",)
     better: str = "lower"
     ratio_of: str = "medians"  # or "rounds": the median of each round's ratio, when a round's samples were taken together
-    goals: dict = dataclasses.field(default_factory=dict)  # contender -> the ratio it should not be worse than
+    goals: dict = dataclasses.field(default_factory=dict)  # contender -> {reference: the ratio it should not be worse than}
     contenders: dict = dataclasses.field(default_factory=dict)
     missing: dict = dataclasses.field(default_factory=dict)
     notes: list = dataclasses.field(default_factory=list)
@@ -69,7 +69,7 @@ class Group:
 
     def document(self):
         contenders = [{"name": name, "enforces": it.enforces, "version": it.version, "p50": p50(it.samples), "p95": p95(it.samples),
-                       "ratios": self.ratios(name), "goal": self.goals.get(name), "samples": it.samples}
+                       "ratios": self.ratios(name), "goals": self.goals.get(name, {}), "samples": it.samples}
                       for name, it in self.contenders.items() if it.samples]
         return {"name": self.name, "title": self.title, "unit": self.unit, "better": self.better, "references": list(self.references),
                 "ratio_of": self.ratio_of, "contenders": contenders, "missing": self.missing, "notes": self.notes}

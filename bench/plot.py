@@ -27,9 +27,9 @@ def panels(results):
                 continue
             others = [it for it in group["contenders"] if it["name"] != "bare" and "bare" in it["ratios"]]
             if [it["name"] for it in others] == ["caisson"]:
-                pairs.append((called(group["name"]), cost(group, others[0]), others[0]["goal"], True))
+                pairs.append((called(group["name"]), cost(group, others[0]), others[0]["goals"].get("bare"), True))
             elif others:
-                bars = [(it["name"], cost(group, it), it["goal"], it["name"].startswith(OUR_NAMES)) for it in others]
+                bars = [(it["name"], cost(group, it), it["goals"].get("bare"), it["name"].startswith(OUR_NAMES)) for it in others]
                 found.append((group["title"], sorted(bars, key=lambda bar: bar[1])))
         if pairs:
             found.append((f"{part}: the same work inside, once the sandbox stands (red: the goal)", pairs))

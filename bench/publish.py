@@ -25,8 +25,11 @@ SUMMARY = (
     ("start", "runc", "runc"),
     ("start", "docker run", "docker run"),
     ("start", "gVisor runsc", "gVisor runsc"),
+    ("start-program-result", "parked launcher", "`/bin/true` for a running program, prepared ahead"),
     ("python-trivial", "caisson", "`caisson verify` of a trivial Python file (starts Python twice)"),
     ("python-trivial", "caisson, Python launcher", "the same, forked from a warm interpreter"),
+    ("python-program-result", "Python launcher", "a trivial Python file for a running program, forked"),
+    ("numpy-program-result", "Python launcher", "a Python file that imports numpy, forked"),
     ("steady-python_loop", "caisson", "a loop in Python, inside"),
     ("steady-gcc", "caisson", "a C build, inside"),
     ("steady-git_clone", "caisson", "git clone, inside"),
@@ -61,21 +64,27 @@ def ratio_cells(group, contender):
     return [number(contender["ratios"][name]) if name in contender["ratios"] else "–" for name in group["references"]]
 
 
-def judged(contender):
-    """The goal, and whether the first ratio reaches it."""
-    if contender["goal"] is None:
-        return ""
-    reached = next(iter(contender["ratios"].values())) <= contender["goal"]
-    return f"{'reached' if reached else 'missed'}: at most {contender['goal']:.2f} ×"
+def judged(group, contender):
+    """Its goals, and whether its ratios reach them."""
+    said = []
+    for reference, bound in contender["goals"].items():
+        if reference not in contender["ratios"]:
+            continue
+        lower = group["better"] == "lower"
+        ratio = contender["ratios"][reference]
+        reached = ratio <= bound if lower else ratio >= bound
+        said.append(f"{'reached' if reached else 'missed'}: at {'most' if lower else 'least'} {bound:g} × {reference}")
+    return "; ".join(said)
 
 
 def text_table(group):
     width = max([len(it["name"]) for it in group["contenders"]] + [len(name) for name in group["missing"]], default=10) + 1
-    heads = "".join(f"{'× ' + name:>14}" for name in group["references"])
+    columns = [max(14, len(name) + 4) for name in group["references"]]
+    heads = "".join(f"{'× ' + name:>{column}}" for name, column in zip(group["references"], columns))
     lines = ["", f"{group['title']} ({group['unit']})", f"{'':{width}}{'median':>10}{'p95':>10}{heads}"]
     for it in ordered(group):
-        ratios = "".join(f"{cell:>14}" for cell in ratio_cells(group, it))
-        lines.append(f"{it['name']:{width}}{number(it['p50']):>10}{number(it['p95']):>10}{ratios}  {judged(it) or it['enforces']}".rstrip())
+        ratios = "".join(f"{cell:>{column}}" for cell, column in zip(ratio_cells(group, it), columns))
+        lines.append(f"{it['name']:{width}}{number(it['p50']):>10}{number(it['p95']):>10}{ratios}  {judged(group, it) or it['enforces']}".rstrip())
     lines += [f"{name:{width}}not measured: {reason}" for name, reason in group["missing"].items()]
     return "\n".join(lines + [f"  {note}" for note in group["notes"]])
 
@@ -84,14 +93,14 @@ def markdown_table(group):
     enforces = len({it["enforces"] for it in group["contenders"]} - {"", "nothing"}) > 1
     heads = ["", "median", "p95", *(f"× {name}" for name in group["references"])]
     heads += ["asked to enforce", "version"] if enforces else []
-    goals = any(it["goal"] for it in group["contenders"])
+    goals = any(it["goals"] for it in group["contenders"])
     heads += ["goal"] if goals else []
     lines = [f"#### {group['title']}", "", f"In {group['unit']}{'' if group['better'] == 'lower' else '; more is better'}.", "",
              "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for it in ordered(group):
         cells = [it["name"], number(it["p50"]), number(it["p95"]), *ratio_cells(group, it)]
         cells += [it["enforces"], it["version"]] if enforces else []
-        cells += [judged(it)] if goals else []
+        cells += [judged(group, it)] if goals else []
         lines.append("| " + " | ".join(cells) + " |")
     said = [f"- Not measured: {name}: {reason}." for name, reason in group["missing"].items()]
     said += [f"- {note[0].upper()}{note[1:]}." for note in group["notes"]]

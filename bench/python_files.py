@@ -14,7 +14,7 @@ import time
 
 from launchers import Launchers
 from measure import PYTHON, RUNS, Contender, Group, caisson_version, in_turns, progress, spawn
-from start import WALLS, caisson_actions, from_a_program, told
+from start import LEAST, WALLS, caisson_actions, from_a_program, told
 
 TRIVIAL = "print(6 * 7)\n"
 FILES = {
@@ -22,6 +22,8 @@ FILES = {
     "imports": ("import json, re, unittest\n" + TRIVIAL, "a file that imports json, re, unittest"),
     "numpy": ("import numpy\nassert numpy.arange(7).sum() == 21\n" + TRIVIAL, "a file that imports numpy"),
 }
+
+HAS_NUMPY = subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True, check=False).returncode == 0
 
 
 def measure(options, directory):
@@ -33,12 +35,16 @@ def measure(options, directory):
             path.write_text(text)
             group = Group(f"python-{name}", f"caisson verify of {title}, from the shell's point of view", "ms")
             groups.append(group)
-            if name == "numpy" and subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True, check=False).returncode != 0:
+            if name == "numpy" and not HAS_NUMPY:
                 group.missing["bare"] = "numpy cannot be imported; apt-get install python3-numpy"
                 continue
             verify(group, options, path, launchers, name == "trivial")
         trivial = str(file_of(directory, "trivial"))
-        groups += from_a_program(options, launchers, trivial, "python3 with a trivial file", "python")
+        groups += from_a_program(options, launchers, trivial, "python3 with a trivial file", "python",
+                                 goals={"Python launcher": {LEAST: 0.35}})
+        if HAS_NUMPY:
+            groups += from_a_program(options, launchers, str(file_of(directory, "numpy")), "python3 with a file that imports numpy",
+                                     "numpy", goals={"Python launcher": {"bare": 0.1}})
         groups += [sustained_verifications(options, trivial, launchers), sustained_runs(options, trivial, launchers)]
     return groups
 
@@ -104,14 +110,17 @@ def rate(start, seconds):
     return sum(ended) / (time.perf_counter() - begin)
 
 
+LOOP = "bare, one after the other"
+
+
 def sustained_runs(options, path, launchers):
     group = Group("python-program-sustained", f"python3 with a trivial file, asked for by {clients()} threads of a running program",
-                  "per second", better="higher")
+                  "per second", better="higher", references=(LOOP, "bare"), goals={"Python launcher": {LOOP: 3}})
     actions, made = {}, {}
 
-    def runs(where):
+    def runs(where, threads):
         def window(seconds):
-            done = subprocess.run([RUNS, "--json", "sustained", str(seconds), str(clients()), path, where], capture_output=True,
+            done = subprocess.run([RUNS, "--json", "sustained", str(seconds), str(threads), path, where], capture_output=True,
                                   text=True, check=False)
             if done.returncode != 0:
                 raise SystemExit(f"bench: bench_runs failed: {done.stderr.strip()}")
@@ -120,9 +129,9 @@ def sustained_runs(options, path, launchers):
             return result["per_second"]
         return window
 
-    for name, where in {"bare": "bare", **launchers.sockets}.items():
-        actions[name] = runs(where)
-        group.contenders[name] = Contender("nothing" if name == "bare" else WALLS)
+    for name, where in {LOOP: "bare", "bare": "bare", **launchers.sockets}.items():
+        actions[name] = runs(where, 1 if name == LOOP else clients())
+        group.contenders[name] = Contender("nothing" if where == "bare" else WALLS)
     group.missing.update(launchers.missing)
     in_windows(group, options, actions)
     for name, where in launchers.sockets.items():

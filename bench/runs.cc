@@ -2,8 +2,8 @@
 //
 //   bench_runs [--json] turns ROUNDS PROGRAM [NAME=SOCKET…]
 //       bare (posix_spawn and wait), in this process and by each launcher, in turns, so that what else the machine does
-//       falls on all alike. Nanoseconds of the parts of a run: until the sandbox stands, the command, and until nothing
-//       is left. The result is there after the first two.
+//       falls on all alike; for a Python file also the least that an interpreter costs. Nanoseconds of the parts of a
+//       run: until the sandbox stands, the command, and until nothing is left. The result is there after the first two.
 //   bench_runs [--json] sustained SECONDS CLIENTS PROGRAM bare|SOCKET
 //       as many runs as that many threads get done; each waits until nothing is left of one before it asks for another.
 //   bench_runs crowd SIZE PROBES SOCKET
@@ -87,6 +87,13 @@ Contender Inside(std::string name, const std::shared_ptr<runtime::Runtime>& runt
 Status Turns(int rounds, const Program& program, const std::vector<std::string>& launchers, bool json) {
   std::vector<Contender> contenders = {{"bare", bench::RunBare, {}},
                                        Inside("in process", runtime::native::MakeNativeRuntime())};
+  if (!program.least.empty()) {
+    contenders.push_back({"python3 -I -S -c pass",
+                          [](const Program& one) {
+                            return bench::RunBare({one.least, {}, {}, {}});
+                          },
+                          {}});
+  }
   for (const std::string& launcher : launchers) {
     const size_t equals = launcher.find('=');
     if (equals == std::string::npos) return Error::Invalid("bench_runs: " + launcher + " is not NAME=SOCKET");

@@ -21,11 +21,13 @@ WALLS = "8 namespaces, seccomp allowlist with observation, Landlock, memory and 
 
 def measure(options, directory):
     with Launchers(directory) as launchers:
-        return [from_the_shell(options, directory, launchers), *from_a_program(options, launchers, "true")]
+        return [from_the_shell(options, directory, launchers),
+                *from_a_program(options, launchers, "true", goals={"launcher": {"bare": 2.5}, "parked launcher": {"bare": 1.5}})]
 
 
 def from_the_shell(options, directory, launchers):
-    group = Group("start", "/bin/true from the shell's point of view", "ms", references=("bare", "bubblewrap"))
+    group = Group("start", "/bin/true from the shell's point of view", "ms", references=("bare", "bubblewrap"),
+                  goals={"caisson": {"bare": 4, "bubblewrap": 0.5}})
     actions = {}
 
     def add(name, action, enforces, version):
@@ -69,8 +71,11 @@ def told(contender, made):
 PHASES = {"result": "until its result is known", "whole": "until nothing is left of it"}
 
 
-def from_a_program(options, launchers, program, what="/bin/true", name="start"):
-    """The same from C++: one process that asks for runs, measured by bench_runs in turns."""
+LEAST = "python3 -I -S -c pass"  # as bench/runs.cc calls it
+
+
+def from_a_program(options, launchers, program, what="/bin/true", name="start", goals=None):
+    """The same from C++: one process that asks for runs, measured by bench_runs in turns. `goals` are for the result."""
     sockets = [f"{launcher}={path}" for launcher, path in launchers.sockets.items()]
     rounds = options.rounds_of(100)
     done = subprocess.run([RUNS, "--json", "turns", str(rounds), program, *sockets], capture_output=True, text=True, check=False)
@@ -79,9 +84,11 @@ def from_a_program(options, launchers, program, what="/bin/true", name="start"):
     measured = json.loads(done.stdout)
     groups = []
     for phase, meaning in PHASES.items():
-        group = Group(f"{name}-program-{phase}", f"{what} asked for by a running program, {meaning}", "ms")
+        group = Group(f"{name}-program-{phase}", f"{what} asked for by a running program, {meaning}", "ms",
+                      references=("bare", LEAST) if LEAST in measured else ("bare",),
+                      goals=(goals or {}) if phase == "result" else {})
         for contender, columns in measured.items():
-            group.add(contender, [nanos / 1e6 for nanos in columns[phase]], "nothing" if contender == "bare" else WALLS, "")
+            group.add(contender, [nanos / 1e6 for nanos in columns[phase]], "nothing" if contender in ("bare", LEAST) else WALLS, "")
             group.notes += told(contender, columns["made"])
         group.missing.update(launchers.missing)
         groups.append(group)

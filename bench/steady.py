@@ -125,7 +125,7 @@ def compare_columns(groups, options, rounds, measurement):
 
 def compare(name, titles, goal, options, place, scratch):
     groups = {measure: Group(f"steady-{measure.replace(' ', '-').replace(',', '')}", title, "ms", ratio_of="rounds",
-                             goals={"caisson": goal}) for measure, title in titles.items()}
+                             goals={"caisson": {"bare": goal}}) for measure, title in titles.items()}
     digests = set()
 
     def measurement(side):
