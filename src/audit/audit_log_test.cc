@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -253,9 +254,11 @@ TEST_F(AuditLogTest, ProcessesAndThreadsShareALog) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       const Result<AuditLog> log = AuditLog::Open(path_);
-      bool good = log.has_value();
+      std::atomic<bool> good = log.has_value();
       const auto append = [&] {
-        for (int n = 0; n < kRecords && good; ++n) good = log->Append(CancelEntry("x")).has_value();
+        for (int n = 0; n < kRecords && good; ++n) {
+          if (!log->Append(CancelEntry("x"))) good = false;
+        }
       };
       std::vector<std::thread> threads;
       for (int t = 0; t < kThreads; ++t) threads.emplace_back(append);
