@@ -53,12 +53,16 @@ Attempt FloodWith(const char* name, std::vector<int> streams, std::string piece)
 Judgement JudgeMemory(Host& host) {
   const std::string result_file = host.MakeDirectory() + "/result.json";
   Command command;
-  command.argv = {host.caisson(),   "run", "--quiet", "--result", result_file,
-                  "--output-limit", "1M",  "--",      "yes",      "no end"};
   command.before_exec = [] {
     const struct rlimit little { 48U << 20, 48U << 20 };
     return ::setrlimit(RLIMIT_DATA, &little) == 0;
   };
+  command.argv = {host.caisson(), "--version"};
+  if (Process::Start(command).Finish(kPatienceMs).exit_code != 0)
+    return Vacuous(
+        "this build of the program does not even start with little memory, as one with a sanitizer does not");
+  command.argv = {host.caisson(),   "run", "--quiet", "--result", result_file,
+                  "--output-limit", "1M",  "--",      "yes",      "no end"};
   const Finished ended = Process::Start(command).Finish(kPatienceMs);
   const auto result = ParseResult(ReadText(result_file));
   if (ended.timed_out || !result) return Broken("an endless writer: no result: " + ended.err);
