@@ -19,8 +19,10 @@ class Variant:
 VARIANTS = (
     Variant("launcher", (), "made by a launcher"),
     Variant("parked launcher", ("--park", "8"), "made by a launcher that prepares them ahead"),
-    Variant("Python launcher", ("--park", "8", "--python", "json,re,unittest,numpy"), "the same, and Python forked from a warm interpreter"),
+    Variant("Python launcher", ("--park", "8", "--python", "json,re,unittest"), "the same, and Python forked from a warm interpreter"),
 )
+# An interpreter with a large library loaded takes longer to fork.
+WITH_NUMPY = Variant("NumPy launcher", ("--park", "8", "--python", "numpy"), "the same, with numpy loaded")
 
 
 class Launchers:

@@ -29,7 +29,7 @@ SUMMARY = (
     ("python-trivial", "caisson", "`caisson verify` of a trivial Python file (starts Python twice)"),
     ("python-trivial", "caisson, Python launcher", "the same, forked from a warm interpreter"),
     ("python-program-result", "Python launcher", "a trivial Python file for a running program, forked"),
-    ("numpy-program-result", "Python launcher", "a Python file that imports numpy, forked"),
+    ("numpy-program-result", "NumPy launcher", "a Python file that imports numpy, forked"),
     ("steady-python_loop", "caisson", "a loop in Python, inside"),
     ("steady-gcc", "caisson", "a C build, inside"),
     ("steady-git_clone", "caisson", "git clone, inside"),

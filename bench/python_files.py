@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from launchers import Launchers
+from launchers import WITH_NUMPY, Launchers
 from measure import PYTHON, RUNS, Contender, Group, caisson_version, in_turns, progress, spawn
 from start import LEAST, WALLS, caisson_actions, from_a_program, told
 
@@ -27,25 +27,24 @@ HAS_NUMPY = subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True, 
 
 
 def measure(options, directory):
-    groups = []
+    for name, (text, _) in FILES.items():
+        path = file_of(directory, name)
+        path.parent.mkdir()
+        path.write_text(text)
+    trivial, groups = str(file_of(directory, "trivial")), []
     with Launchers(directory) as launchers:
-        for name, (text, title) in FILES.items():
-            path = file_of(directory, name)
-            path.parent.mkdir()
-            path.write_text(text)
-            group = Group(f"python-{name}", f"caisson verify of {title}, from the shell's point of view", "ms")
-            groups.append(group)
-            if name == "numpy" and not HAS_NUMPY:
-                group.missing["bare"] = "numpy cannot be imported; apt-get install python3-numpy"
-                continue
-            verify(group, options, path, launchers, name == "trivial")
-        trivial = str(file_of(directory, "trivial"))
+        groups += [verify(options, directory, launchers, name) for name in ("trivial", "imports")]
         groups += from_a_program(options, launchers, trivial, "python3 with a trivial file", "python",
                                  goals={"Python launcher": {LEAST: 0.35}})
-        if HAS_NUMPY:
-            groups += from_a_program(options, launchers, str(file_of(directory, "numpy")), "python3 with a file that imports numpy",
-                                     "numpy", goals={"Python launcher": {"bare": 0.1}})
         groups += [sustained_verifications(options, trivial, launchers), sustained_runs(options, trivial, launchers)]
+    if not HAS_NUMPY:
+        missing = Group("python-numpy", FILES["numpy"][1], "ms")
+        missing.missing["bare"] = "numpy cannot be imported; apt-get install python3-numpy"
+        return [*groups, missing]
+    with Launchers(directory, variants=(WITH_NUMPY,)) as launchers:
+        groups.append(verify(options, directory, launchers, "numpy"))
+        groups += from_a_program(options, launchers, str(file_of(directory, "numpy")), "python3 with a file that imports numpy",
+                                 "numpy", goals={WITH_NUMPY.name: {"bare": 0.1}})
     return groups
 
 
@@ -54,17 +53,20 @@ def file_of(directory, name):
     return pathlib.Path(directory) / f"python-{name}" / "main.py"
 
 
-def verify(group, options, path, launchers, with_empty):
+def verify(options, directory, launchers, name):
+    path = file_of(directory, name)
+    group = Group(f"python-{name}", f"caisson verify of {FILES[name][1]}, from the shell's point of view", "ms")
     actions = {"bare": lambda: spawn([PYTHON, str(path)])}
     group.contenders["bare"] = Contender("nothing", f"Python {'.'.join(map(str, version()))}")
-    if with_empty:
+    if name == "trivial":
         actions["bare, no file, no site"] = lambda: spawn([PYTHON, "-I", "-S", "-c", "pass"])
         group.contenders["bare, no file, no site"] = Contender("nothing; the least an interpreter costs")
-    for name, action in caisson_actions(["verify", "--quiet", path], launchers).items():
-        actions[name] = action
-        group.contenders[name] = Contender(WALLS, caisson_version())
-    group.missing.update({f"caisson, {name}": reason for name, reason in launchers.missing.items()})
+    for contender, action in caisson_actions(["verify", "--quiet", path], launchers).items():
+        actions[contender] = action
+        group.contenders[contender] = Contender(WALLS, caisson_version())
+    group.missing.update({f"caisson, {launcher}": reason for launcher, reason in launchers.missing.items()})
     in_turns(group, actions, options.rounds_of(40), warm_up=options.rounds_of(3))
+    return group
 
 
 def version():

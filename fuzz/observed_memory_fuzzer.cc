@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <limits>
@@ -60,7 +61,7 @@ CAISSON_FUZZ_TARGET(observed_memory) {
   std::memcpy(&input, bytes, sizeof(input));
   // Only whole pages exist.
   std::vector<uint8_t> pages((size - sizeof(input) + kPage - 1) / kPage * kPage);
-  std::memcpy(pages.data(), bytes + sizeof(input), size - sizeof(input));
+  std::copy(bytes + sizeof(input), bytes + size, pages.begin());
   size_t reads = 0;
   const ReadMemory memory = [&](uint64_t address, void* to, size_t wanted) {
     CAISSON_CHECK(wanted > 0 && wanted <= kPage && ++reads <= 4 * PATH_MAX);
