@@ -307,11 +307,12 @@ int64_t SecondsSinceEpoch(std::string_view timestamp) {
   const int64_t era = (y >= 0 ? y : y - 399) / 400, year_of_era = y - era * 400;
   const int64_t day_of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
   const int64_t days = era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
-  int64_t seconds =
-      days * 86400 + TwoDigits(timestamp, 11) * 3600 + TwoDigits(timestamp, 14) * 60 + TwoDigits(timestamp, 17);
+  const int64_t hour = TwoDigits(timestamp, 11), minute = TwoDigits(timestamp, 14);
+  int64_t seconds = days * 86400 + hour * 3600 + minute * 60 + TwoDigits(timestamp, 17);
   const size_t sign = timestamp.find_first_of("+-", 19);
   if (sign != std::string_view::npos) {
-    const int64_t offset = TwoDigits(timestamp, sign + 1) * 3600 + TwoDigits(timestamp, sign + 4) * 60;
+    const int64_t hours = TwoDigits(timestamp, sign + 1), minutes = TwoDigits(timestamp, sign + 4);
+    const int64_t offset = hours * 3600 + minutes * 60;
     seconds += timestamp[sign] == '+' ? -offset : offset;
   }
   return seconds;

@@ -146,10 +146,11 @@ class OnATerminal:
         terminal = self.open("bash", "--norc", "-i")
         terminal.read_until(rb"[$#] ")
         # Nothing is typed ahead: what arrives while bash changes the terminal's mode is lost on any terminal.
-        # Written at one go: the job may be stopped in the middle of a print.
+        # Written at one go: the job may be stopped in the middle of a print. Short sleeps: a signal that comes just before
+        # Python goes to sleep again is noticed when that sleep ends.
         job = (
             "import os, signal, time; signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'job ' + b'on')); "
-            "os.write(1, b'job ' + b'up'); time.sleep(60)"
+            "os.write(1, b'job ' + b'up'); any(time.sleep(0.1) for _ in iter(int, 1))"
         )
         terminal.type(f'python3 -c "{job}"\n'.encode())
         terminal.read_until(rb"job up")
