@@ -144,9 +144,9 @@ int SynthesizeEtc(SetupContext& context) {
 
 int MountScratch(SetupContext& context) {
   char size[32], inodes[32];
-  const int64_t caps_off = CAISSON_LEFT_OUT("scratch_caps") ? 1000 : 1;
-  ::snprintf(size, sizeof(size), "%lld", static_cast<long long>(context.spec->limits.scratch_bytes * caps_off));
-  ::snprintf(inodes, sizeof(inodes), "%lld", static_cast<long long>(context.spec->limits.scratch_inodes * caps_off));
+  const long long times = CAISSON_LEFT_OUT("scratch_caps") ? 1000 : 1;
+  ::snprintf(size, sizeof(size), "%lld", times * context.spec->limits.scratch_bytes);
+  ::snprintf(inodes, sizeof(inodes), "%lld", times * context.spec->limits.scratch_inodes);
   const int fs = NewFilesystem("tmpfs", {{"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}},
                                MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
   if (fs < 0) return errno;
