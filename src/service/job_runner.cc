@@ -182,7 +182,7 @@ Status JobRunner::Attempt() {
   const int64_t begin = MonotonicNanos();
   parts_.metrics.Observe("caisson_wait_seconds", static_cast<double>(UnixMillis() - job.submitted_ms) / 1e3);
   CAISSON_TRY(verify::Request request, ReadRequest());
-  if (const Status unpacked = UnpackArchive(request); !unpacked) {
+  if (Status unpacked = UnpackArchive(request); !unpacked) {
     if (unpacked.error().kind == ErrorKind::kInvalid) return Reject(request, unpacked.error(), {});
     return unpacked;
   }
