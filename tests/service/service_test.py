@@ -293,10 +293,10 @@ class Pools(ServiceCase):
         return answer.json["isolation"]["start"]
 
     def test_jobs_start_in_them(self):
-        caisson.wait_until(lambda: self.start_of_job() == "zygote", 30, "a job forked from the interpreter")
-        self.assertGreaterEqual(self.service.metric('caisson_pool_taken_total{start="zygote"}'), 1)
         ready = 'caisson_pool_members{start="zygote",state="ready"}'
         caisson.wait_until(lambda: self.service.metric(ready) >= 1, 30, "members are shown")
+        self.assertEqual(self.start_of_job(), "zygote")
+        self.assertGreaterEqual(self.service.metric('caisson_pool_taken_total{start="zygote"}'), 1)
 
     def test_deaths_are_counted_and_made_good(self):
         caisson.wait_until(lambda: self.start_of_job() == "zygote", 30, "a job forked from the interpreter")
