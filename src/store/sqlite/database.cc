@@ -194,9 +194,8 @@ void SqliteDatabase::RunBatch(const Batch& batch, Durability durability) {
 Status SqliteDatabase::TryBatch(const Batch& batch, Durability durability) {
   // FULL: the commit returns after an fsync of the log. NORMAL: it leaves that to the next FULL one, or to the copying
   // of the log into the file. The choice counts for the transaction that begins next.
-  const Status begun =
-      writer_->Execute(durability == Durability::kDurable ? "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"
-                                                          : "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE");
+  Status begun = writer_->Execute(durability == Durability::kDurable ? "PRAGMA synchronous = FULL; BEGIN IMMEDIATE"
+                                                                     : "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE");
   if (!begun) return begun;
   for (Call* call : batch) {
     call->status = RunInSavepoint(*call->transaction);
