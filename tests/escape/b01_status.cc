@@ -19,7 +19,8 @@ def faults(text):
     if status['NoNewPrivs'] != '1': found.append('NoNewPrivs')
     if status['Seccomp'] != '2': found.append('Seccomp')
     if '0' in status['Uid'].split() + status['Gid'].split(): found.append('Uid')
-    if set(status['Groups'].split()) - {'65534'}: found.append('Groups')
+    # A caller whose first group is among his others, too, keeps that one.
+    if set(status['Groups'].split()) - {'65534', *status['Gid'].split()}: found.append('Groups')
     return found
 own = faults(pathlib.Path('/proc/self/status').read_text())
 child = faults(subprocess.run(['cat', '/proc/self/status'], capture_output=True, text=True).stdout)
