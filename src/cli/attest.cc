@@ -1,17 +1,13 @@
 // caisson attest: results that can be believed elsewhere.
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "attest/envelope.h"
 #include "attest/key.h"
-#include "base/units.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -39,27 +35,6 @@ Examples:
 int Refuse(const Error& error) {
   Complain(error.message);
   return kUsage;
-}
-
-Result<std::string> ReadDocument(const std::string& path, size_t max_bytes) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0) return Error::Invalid(path + ": " + std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
-  // A byte more than it may have shows that there is more, also when it grows meanwhile.
-  std::string text(std::min(static_cast<size_t>(info.st_size), max_bytes) + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Error::Invalid(path + ": " + std::strerror(errno));
-    if (count == 0) break;
-    size += static_cast<size_t>(count);
-  }
-  if (size > max_bytes) return Error::Invalid(path + ": larger than " + FormatSize(static_cast<int64_t>(max_bytes)));
-  if (size == text.size()) return Error::Invalid(path + ": grew while it was read");
-  text.resize(size);
-  return text;
 }
 
 Status WriteLine(const std::string& path, const std::string& line) {
@@ -92,7 +67,7 @@ int GenerateKeyFiles(const std::string& path) {
 int SignResult(const std::string& key_path, const std::string& result_path, const std::string& out) {
   const Result<attest::PrivateKey> key = attest::LoadPrivateKey(key_path);
   if (!key) return Refuse(key.error());
-  const Result<std::string> result = ReadDocument(result_path, attest::kMaxResultBytes);
+  const Result<std::string> result = linux_sys::ReadDocument(result_path, attest::kMaxResultBytes);
   if (!result) return Refuse(result.error());
   const Result<std::string> envelope = attest::Sign(*result, *key, {});
   if (!envelope) return Refuse(Error(envelope.error()).In(result_path));
@@ -150,11 +125,11 @@ int VerifyAttestation(const VerifyFlags& flags) {
     if (!key) return Refuse(key.error());
     keys.push_back(*std::move(key));
   }
-  const Result<std::string> envelope = ReadDocument(flags.envelope, attest::kMaxEnvelopeBytes);
+  const Result<std::string> envelope = linux_sys::ReadDocument(flags.envelope, attest::kMaxEnvelopeBytes);
   if (!envelope) return Refuse(envelope.error());
   std::optional<std::string> result;
   if (!flags.result.empty()) {
-    Result<std::string> read = ReadDocument(flags.result, attest::kMaxResultBytes);
+    Result<std::string> read = linux_sys::ReadDocument(flags.result, attest::kMaxResultBytes);
     if (!read) return Refuse(read.error());
     result = *std::move(read);
   }

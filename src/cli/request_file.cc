@@ -1,17 +1,12 @@
 #include "cli/request_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 
-#include "base/unique_fd.h"
-#include "base/units.h"
+#include "linux/files.h"
 #include "verify/request.h"
 
 namespace caisson::cli {
@@ -35,21 +30,7 @@ bool LooksLikeArchive(const std::string& path) {
 }
 
 Result<std::string> ReadRequestFile(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
-  std::string text;
-  char chunk[65536];
-  for (;;) {
-    const ssize_t size = ::read(file.get(), chunk, sizeof(chunk));
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
-    if (size == 0) return text;
-    text.append(chunk, static_cast<size_t>(size));
-    if (text.size() > verify::kMaxRequestBytes)
-      return Error::Invalid(path + ": a request is at most " + FormatSize(verify::kMaxRequestBytes));
-  }
+  return linux_sys::ReadDocument(path, verify::kMaxRequestBytes);
 }
 
 std::string PathBesideRequest(const std::string& request_path, const std::string& path) {

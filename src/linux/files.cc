@@ -1,12 +1,15 @@
 #include "linux/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+
+#include "base/units.h"
 
 namespace caisson::linux_sys {
 
@@ -52,6 +55,28 @@ Status WriteSmallFile(int dir_fd, const char* path, std::string_view text) {
     return Error::System(written < 0 ? errno : EIO, std::string("write \"") + std::string(text) + "\" to " + path);
   }
   return {};
+}
+
+Result<std::string> ReadDocument(const std::string& path, size_t max_bytes) {
+  // Not waiting for a FIFO's writer, and not becoming a terminal's owner.
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) return Error::Invalid(path + ": " + std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
+  // A byte more than it may have shows that there is more, also when it grows meanwhile.
+  std::string text(std::min(static_cast<size_t>(info.st_size), max_bytes) + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Error::Invalid(path + ": " + std::strerror(errno));
+    if (count == 0) break;
+    size += static_cast<size_t>(count);
+  }
+  if (size > max_bytes) return Error::Invalid(path + ": larger than " + FormatSize(static_cast<int64_t>(max_bytes)));
+  if (size == text.size()) return Error::Invalid(path + ": grew while it was read");
+  text.resize(size);
+  return text;
 }
 
 int64_t FindNumber(std::string_view text, std::string_view key) {

@@ -1,19 +1,14 @@
 #include "policy/profile_store.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 
-#include "base/unique_fd.h"
-#include "base/units.h"
 #include "base/utf8.h"
 #include "base/words.h"
+#include "linux/files.h"
 #include "policy/profile_reader.h"
 
 namespace caisson::policy {
@@ -32,23 +27,7 @@ bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0;
 
 }  // namespace
 
-Result<std::string> ReadPolicyFile(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Error::Invalid(path + ": not a regular file");
-  std::string text;
-  char chunk[16384];
-  for (;;) {
-    const ssize_t size = ::read(file.get(), chunk, sizeof(chunk));
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
-    if (size == 0) return text;
-    text.append(chunk, static_cast<size_t>(size));
-    if (text.size() > kMaxYamlBytes)
-      return Error::Invalid(path + ": larger than " + FormatSize(int64_t{kMaxYamlBytes}) + ", which no policy needs");
-  }
-}
+Result<std::string> ReadPolicyFile(const std::string& path) { return linux_sys::ReadDocument(path, kMaxYamlBytes); }
 
 Result<Profile> ProfileStore::Find(const std::string& name) const {
   if (const Profile* built_in = FindBuiltIn(name)) return *built_in;
