@@ -46,7 +46,7 @@ MECHANISMS = {
     "processes": (
         "`pids.max`",
         "`pids.max`",
-        "`RLIMIT_NPROC` of the own user namespace; the filter `balanced-watched` counts",
+        "`RLIMIT_NPROC` of the own user namespace, 8 higher; the supervisor looks every 10 ms, at each new thread and at the end",
     ),
     "output_bytes": ("bytes counted while they stream; the sandbox is killed",) * 3,
     "scratch_bytes": ("size of the tmpfs, and `RLIMIT_FSIZE` for one file",) * 3,

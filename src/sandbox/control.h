@@ -50,7 +50,7 @@ struct Report {
   int32_t step;
   int32_t error;
   int32_t wait_status;
-  uint32_t left_processes;
+  uint32_t left_processes;  // that had to be killed
   // kReady: numbers in PID 1's descriptor table, for the supervisor to take copies of; -1 for none.
   int32_t root_fd, scratch_fd, workspace_fd, proc_fd, listener_fd, dns_fd, terminal_fd;
 };

@@ -164,14 +164,17 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
   report.kind = Report::kCommandEnded;
   report.wait_status = status;
   report.left_processes = ::kill(-1, 0) == 0 ? 1 : 0;
+  uint32_t killed = 0;
   if (order.last == 0 || !CAISSON_LEFT_OUT("kill_before_collecting")) {
     // Before the report: whoever has that knows that nothing writes any more. kill(-1) from PID 1 reaches all of the
     // pid namespace under one lock: a process that is forking right now either is in the list or sees its pending
     // signal and fails to fork.
     ::kill(-1, SIGKILL);
-    while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+    for (pid_t pid; (pid = ::waitpid(-1, nullptr, 0)) > 0 || errno == EINTR;) {
+      if (pid > 0) ++killed;
     }
   }
+  report.left_processes = std::max(report.left_processes, killed);
   Send(context, report);
 }
 

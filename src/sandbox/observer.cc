@@ -62,7 +62,7 @@ Observer::Observer(UniqueFd listener, UniqueFd root, const SeccompProgram& progr
   ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 }
 
-Observer::Seen Observer::HandleOne(const std::function<void()>& before_fork) {
+Observer::Seen Observer::HandleOne(const std::function<void()>& before_thread) {
   struct seccomp_notif notification {};
   Seen seen;
   // ENOENT: the caller was killed before we looked. Nothing was attempted that returned.
@@ -75,7 +75,7 @@ Observer::Seen Observer::HandleOne(const std::function<void()>& before_fork) {
     response.error = -ENOSYS;
   } else if (rule->disposition == Disposition::kObserve) {
     if (rule->violation_class == ViolationClass::kProcessLimit) {
-      before_fork();
+      before_thread();
     } else {
       seen.violation = Judge(notification, *rule);
     }

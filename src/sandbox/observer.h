@@ -36,9 +36,9 @@ class Observer {
     std::optional<Violation> violation;
     bool kill = false;  // the call is never to return: end the sandbox
   };
-  // Takes one notification and answers it; `before_fork` is called before a process or thread is made, where that is
+  // Takes one notification and answers it; `before_thread` is called before a thread is made, where that is
   // observed. Times are left for the caller to fill in.
-  Seen HandleOne(const std::function<void()>& before_fork);
+  Seen HandleOne(const std::function<void()>& before_thread);
 
  private:
   std::optional<Violation> Judge(const struct seccomp_notif& notification, const NotifyRule& rule) const;

@@ -268,10 +268,15 @@ TEST_P(SeccompProgramTest, RefusesWaysIntoTheKernel) {
     EXPECT_EQ(Ask(SYS_personality, {0x0400000 | high}), Errno(EPERM));  // READ_IMPLIES_EXEC
   }
   EXPECT_EQ(Ask(SYS_ioctl, {0, TIOCGWINSZ}), kAllow);
-  // Where no cgroup counts processes they are observed being made.
+  // Where no cgroup counts tasks, threads are observed being made; processes never are.
   const bool watched = std::string(GetParam()) == "balanced-watched";
   EXPECT_EQ(Reason(SYS_clone, {CLONE_VM | CLONE_THREAD | CLONE_SIGHAND}), watched ? "limit.pids" : "");
-  EXPECT_EQ(Reason(SYS_vfork), watched ? "limit.pids" : "");
+  for (const uint64_t flags : {uint64_t{SIGCHLD}, uint64_t{CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD},
+                               uint64_t{CLONE_VM | CLONE_VFORK | SIGCHLD}}) {
+    EXPECT_EQ(Ask(SYS_clone, {flags}), kAllow);
+  }
+  EXPECT_EQ(Ask(SYS_fork), kAllow);
+  EXPECT_EQ(Ask(SYS_vfork), kAllow);
   EXPECT_EQ(Ask(SYS_futex, {0, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME}), kAllow);
   for (const long number : {SYS_clone3, SYS_io_uring_setup, SYS_futex_waitv, SYS_memfd_secret, SYS_splice, 1000}) {
     EXPECT_EQ(Ask(number), Errno(ENOSYS)) << number;

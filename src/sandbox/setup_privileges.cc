@@ -188,7 +188,7 @@ int SetResourceLimits(SetupContext& context) {
   if (context.limit_processes_by_rlimit) {
     // Counted per user *and* user namespace since Linux 5.14, so the user's other processes do not count. One more for
     // PID 1, which is the same user.
-    const rlim_t processes = static_cast<rlim_t>(limits.processes) + 1;
+    const rlim_t processes = static_cast<rlim_t>(limits.processes + kSpareTasks) + 1;
     return Limit(RLIMIT_NPROC, processes, processes);
   }
   return 0;

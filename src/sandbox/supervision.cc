@@ -75,7 +75,8 @@ class Supervision {
   void OnSignal();
   void CheckMemory();
   void ReadCounters();
-  void BeforeFork();
+  void BeforeThread();
+  void NoteTasks(int64_t tasks);
   void CheckScratch();
   void CheckClock();
   void Sample();
@@ -102,8 +103,8 @@ class Supervision {
   int64_t recheck_memory_until_ms_ = -1;  // the kernel tells of an OOM a moment before it counts it
   TreeMeasure peak_;
   int64_t next_counters_ms_ = kCounterIntervalMs;
-  int64_t refused_forks_ = 0;
-  int64_t tasks_at_most_ = 0;  // where no cgroup counts them
+  int64_t refused_forks_ = 0;  // or, where no cgroup counts them: how often more tasks were seen than are allowed
+  int64_t tasks_at_most_ = 0;  // if nothing was forked since they were measured
   bool scratch_full_ = false;
   bool ended_ = false;  // PID 1 has reported the command's end
   bool lost_ = false;   // PID 1 is gone without a report
@@ -218,6 +219,7 @@ void Supervision::OnControl() {
     } else if (report.kind == Report::kCommandEnded) {
       ended_ = true;
       outcome_.left_processes = report.left_processes != 0;
+      if (sandbox_.meter_) NoteTasks(int64_t{report.left_processes} + 1);  // and the one that ended
       if (WIFSIGNALED(report.wait_status)) {
         outcome_.ending = Ending::kSignaled;
         outcome_.signal = WTERMSIG(report.wait_status);
@@ -232,7 +234,7 @@ void Supervision::OnControl() {
 
 void Supervision::OnNotification() {
   CheckScratch();  // before a file that filled it is removed
-  Observer::Seen seen = sandbox_.observer_->HandleOne([this] { BeforeFork(); });
+  Observer::Seen seen = sandbox_.observer_->HandleOne([this] { BeforeThread(); });
   if (seen.violation) {
     seen.violation->time_ms = ElapsedMs();
     Add(*std::move(seen.violation));
@@ -305,13 +307,14 @@ void Supervision::ReadCounters() {
   if (refused_forks_ > kToleratedRefusedForks) EndBy(Ending::kProcessLimit);
 }
 
-void Supervision::BeforeFork() {
-  // Between two measurements there can be at most as many more tasks as were asked for.
-  if (++tasks_at_most_ <= limits_.processes) return;
-  const int64_t tasks = sandbox_.meter_->Measure().tasks;
+void Supervision::BeforeThread() {
+  if (++tasks_at_most_ > limits_.processes) NoteTasks(sandbox_.meter_->Measure().tasks + 1);
+}
+
+void Supervision::NoteTasks(int64_t tasks) {
   peak_.tasks = std::max(peak_.tasks, tasks);
-  tasks_at_most_ = tasks + 1;
-  if (tasks >= limits_.processes) ++refused_forks_;
+  tasks_at_most_ = tasks;
+  if (tasks > limits_.processes) ++refused_forks_;
 }
 
 void Supervision::CheckScratch() {
@@ -331,7 +334,7 @@ void Supervision::CheckScratch() {
 void Supervision::Sample() {
   CheckScratch();
   const TreeMeasure now = sandbox_.meter_->Measure();
-  peak_.tasks = std::max(peak_.tasks, now.tasks);
+  NoteTasks(now.tasks);
   peak_.cpu_ms = std::max(peak_.cpu_ms, now.cpu_ms);
   // Pages of scratch are memory too, as they are where a cgroup counts them.
   const int64_t scratch = outcome_.usage.scratch_bytes;
@@ -414,7 +417,7 @@ void Supervision::JudgeCounters() {
     outcome_.usage.processes_peak = peak_.tasks;
     if (refused_forks_ > 0 && !clean) {
       AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes,
-               {{"measured_tasks", peak_.tasks}, {"refused_forks", refused_forks_}});
+               {{"measured_tasks", peak_.tasks}});
     }
     return;
   }

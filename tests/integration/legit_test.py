@@ -96,6 +96,17 @@ class Python:
         self.assertEqual(self.verify("", checks=[check("nproc")], limits={"cpu": 1})["stdout"], "1\n")
         self.assertEqual(result["stdout"].split()[0], "1", "os.cpu_count()")
 
+    def test_a_shell_whose_children_end_while_it_forks(self):
+        # With one processor a child has ended, and its parent has the signal, before anybody else is looked at. A shell's
+        # handler does not restart calls, and fork is not known to be interrupted.
+        processors = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, processors)
+        os.sched_setaffinity(0, {min(processors)})
+        script = "for i in 1 2 3 4 5 6 7 8 9; do echo 42 | tr 4 5; done"
+        result = self.verify("", checks=[check("sh", "-c", script, name=str(turn)) for turn in range(4)])
+        self.assert_passes(result)
+        self.assertEqual([done["stdout"] for done in result["checks"]], ["52\n" * 9] * 4, self.story(result))
+
     def test_directory_is_seen_whole(self):
         source = self.directory(
             {

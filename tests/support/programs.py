@@ -21,6 +21,19 @@ PROGRAMS = {
         for thread in threads: thread.join()
     """
     ),
+    "restarted calls": (
+        """
+        import os, signal, time
+        signals = []
+        signal.signal(signal.SIGALRM, lambda *_: signals.append(1))
+        signal.siginterrupt(signal.SIGALRM, False)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        while len(signals) < 200:
+            os.mkdir("/tmp/one")
+            os.rename("/tmp/one", "/tmp/two")
+            os.rmdir("/tmp/two")
+    """
+    ),
     "subprocesses": (
         """
         import subprocess, sys
