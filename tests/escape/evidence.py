@@ -5,7 +5,8 @@
   tests/escape/evidence.py                      write the page from what is kept
   tests/escape/evidence.py --check              fail when the page is not what would be written
 
-What is kept is tests/escape/evidence.json: one column per kernel and caller.
+What is kept is tests/escape/evidence.json: one column per kernel and caller; a document named *-delegated.json is of a
+user who has a cgroup.
 """
 
 import json
@@ -36,9 +37,10 @@ suite on 2026-11-16. It oopses early; one trace points at the flags after an emu
 """
 
 
-def column(document):
+def column(document, file):
     release = re.match(r"\d+\.\d+", document["kernel"]).group(0)
-    return f"{release} {'root' if document['root'] else 'user'}"
+    delegated = " with a cgroup" if pathlib.Path(file).stem.endswith("-delegated") else ""
+    return f"{release} {'root' if document['root'] else 'user'}{delegated}"
 
 
 def add(files):
@@ -52,7 +54,7 @@ def add(files):
             run = {"verdict": row["verdict"], "stopped_by": stopped}
             if row["verdict"] != "PASS":
                 run["reason"] = " ".join(re.sub(r"/\S*/caisson-selftest-\w+", "…", row["summary"]).split())
-            entry["runs"][column(document)] = run
+            entry["runs"][column(document, file)] = run
     KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 

@@ -199,7 +199,7 @@ class Limits(Attacking):
             attacks.SCRATCH_FILES,
             judge,
             places=["daemon"],
-            limits={"memory_bytes": 512 << 20, "command_timeout_ms": 20_000},
+            limits={"memory_bytes": 512 << 20, "command_timeout_ms": 45_000},  # emulated machines are slow
         )
 
 

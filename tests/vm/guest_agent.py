@@ -15,6 +15,8 @@ import struct
 import subprocess
 import time
 
+from delegation import CGROUPS, delegate
+
 CHECKOUT = pathlib.Path("/srv/caisson")
 LINGER_SECONDS = 2  # for output of processes that outlive the command
 ENVIRONMENT = {
@@ -23,9 +25,12 @@ ENVIRONMENT = {
     "CAISSON_BIN": str(CHECKOUT / "build/release/src/caisson"),
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-IDENTITIES = {
-    "root": (0, {"HOME": "/root", "USER": "root"}),
-    "user": (1000, {"HOME": "/home/user", "USER": "user", "XDG_RUNTIME_DIR": "/run/user/1000"}),
+ROOT = {"HOME": "/root", "USER": "root"}
+USER = {"HOME": "/home/user", "USER": "user", "XDG_RUNTIME_DIR": "/run/user/1000"}
+IDENTITIES = {  # who, and how the group to be in is made or found
+    "root": (0, ROOT, lambda: "user.slice/user-0.slice/session-1.scope"),
+    "user": (1000, USER, lambda: "user.slice/user-1000.slice/session-1.scope"),
+    "delegated": (1000, USER, lambda: delegate("delegated", ["memory", "pids", "cpu"])),
 }
 
 
@@ -43,11 +48,11 @@ def send(port, kind, data):
 
 
 def start(request):
-    uid, variables = IDENTITIES[request["as"]]
-    group = f"/sys/fs/cgroup/user.slice/user-{uid}.slice/session-1.scope/cgroup.procs"
+    uid, variables, find_group = IDENTITIES[request["as"]]
+    group = CGROUPS / find_group() / "cgroup.procs"
 
     def join_session():
-        pathlib.Path(group).write_text("0")  # before the identity changes: only root may
+        group.write_text("0")  # before the identity changes: only root may
 
     # "user" of Popen is applied before preexec_fn, so the change of identity is left to setpriv.
     become = [] if uid == 0 else ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]

@@ -45,7 +45,7 @@ HOST_PACKAGES = {  # a program of each, and the package that has it
     "cpio": "cpio",
 }
 GUEST_PACKAGES = ("bash", "coreutils", "util-linux", "mount", "procps", "kmod", "iproute2", "python3", "python3-jsonschema",
-                  "apparmor")
+                  "apparmor", "g++", "libyaml-cpp0.7")
 KERNEL_PACKAGE = "linux-image-cloud-amd64"  # depends on the newest; its kernel reaches init in seconds under emulation
 BOOT_MODULES = ("virtio_pci", "virtio_blk", "virtio_console")
 PAYLOAD = ("tests", "schemas", "examples")
@@ -217,7 +217,7 @@ def prepare_or_skip():
 # --- Executing ---------------------------------------------------------------------------------------------------------
 
 
-def pack_payload(path, request):
+def pack_payload(path, request, files):
     program = pathlib.Path(os.environ.get("CAISSON_BIN", CHECKOUT / PROGRAM))
     if not program.is_file():
         raise Unavailable(f"no program at {program}; build it: cmake --preset release && cmake --build --preset release, or set CAISSON_BIN")
@@ -234,6 +234,8 @@ def pack_payload(path, request):
         selftest = program.resolve().with_name("caisson-selftest")
         if selftest.is_file():
             archive.add(selftest, arcname=PROGRAM + "-selftest", filter=as_root)
+        for name in files:
+            archive.add(CHECKOUT / name, arcname=name, filter=as_root)
         text = json.dumps(request).encode()
         member = tarfile.TarInfo("request.json")
         member.size, member.mode = len(text), 0o644
@@ -307,13 +309,14 @@ def receive(frames, console, receiver, deadline):
     return log
 
 
-def execute(image, argv, identity="root", timeout=240, on_output=None):
-    """Boots, runs argv as "root" or "user" (uid 1000), switches off. on_output(is_stderr, bytes) sees output as it comes."""
+def execute(image, argv, identity="root", timeout=240, on_output=None, files=()):
+    """Boots, runs argv as "root", "user" (uid 1000) or "delegated" (a user with a cgroup of his own), switches off.
+    on_output(is_stderr, bytes) sees output as it comes. The guest has the tests and the program where the checkout has them, and these other files of the checkout."""
     if not find_program("qemu-system-x86_64"):
         raise Unavailable("qemu-system-x86_64 is not installed")
     with contextlib.ExitStack() as stack:
         temporary = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="caisson-vm-")))
-        pack_payload(temporary / "payload.tar", {"argv": argv, "as": identity})
+        pack_payload(temporary / "payload.tar", {"argv": argv, "as": identity}, files)
         frames_end, frames_fd = os.pipe()
         console_end, console_fd = os.pipe()
         frames = stack.enter_context(open(frames_end, "rb", buffering=0))

@@ -22,7 +22,8 @@ import subprocess
 import sys
 import time
 
-CGROUPS = pathlib.Path("/sys/fs/cgroup")
+from delegation import CGROUPS, delegate
+
 PROGRAM = os.environ["CAISSON_BIN"]
 ATTEMPT_SECONDS = 60
 EARLY_KILLS = 60
@@ -218,18 +219,6 @@ def try_everything(who):
     try_directories(who)
     kill_supervisor(who)
     emit({"who": who, "case": "left_groups", "facts": list_left_groups()})
-
-
-def delegate(name, controllers):
-    """What systemd does for Delegate=: the directory and three files become the user's, the limits above stay root's."""
-    enable = " ".join("+" + controller for controller in controllers)
-    (CGROUPS / "cgroup.subtree_control").write_text(enable)
-    (CGROUPS / "user.slice" / "cgroup.subtree_control").write_text(enable)
-    group = CGROUPS / "user.slice" / name
-    (group / "shell.scope").mkdir(parents=True)
-    for path in (group, group / "shell.scope"):
-        for part in (path, path / "cgroup.procs", path / "cgroup.threads", path / "cgroup.subtree_control"):
-            os.chown(part, 1000, 1000)
 
 
 def main():

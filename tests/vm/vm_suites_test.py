@@ -1,9 +1,10 @@
-"""The host's own suites again on a stock Debian kernel: the escape suite as root and as a user, and the gates.
+"""The host's own suites again on a stock Debian kernel: unit tests of the core and the escape suite as root and as a
+user, and integration suites.
 
 One boot for each. Emulation is slow, so by default the escape suite runs the rows whose outcome depends most on the
 kernel: namespaces, mounts, cgroup v2, seccomp's listener, Landlock, what ends with PID 1. CAISSON_VM_ALL=1 runs every
-row, and the gates. What came of each is printed as a table, and kept in build/vm/escape-root.json and escape-user.json, from which
-tests/escape/evidence.py --add takes it.
+row, and more integration suites. What came of the rows is printed as a table, and kept in build/vm/escape-root.json,
+escape-user.json and escape-delegated.json, from which tests/escape/evidence.py --add takes it.
 
 Without QEMU the tests are skipped, unless CAISSON_MUST_RUN lists "vm".
 """
@@ -11,6 +12,7 @@ Without QEMU the tests are skipped, unless CAISSON_MUST_RUN lists "vm".
 import json
 import os
 import pathlib
+import re
 import sys
 import unittest
 
@@ -23,8 +25,14 @@ ROWS = (
 )
 BOOT_SECONDS = 120
 ROW_SECONDS = 90  # a busy machine needs half of it
-GATES_SECONDS = 900
+UNITS = "base_test sandbox_test setup_fault_test launcher_unit_test launched_test".split()
+UNITS_SECONDS = 300
+LAUNCHER = "build/release/src/caisson-launcher"
+# Both callers each. The first is short enough to be run always; the gates alone take ten minutes.
+INTEGRATION = ("isolation", "gates", "forgery", "run", "run_ending", "bad_input", "path_policy", "profile", "kill9")
+SUITE_SECONDS = 1800
 
+CALLERS = ("root", "user", "delegated")  # the last is a user who has a cgroup of his own
 VERDICTS = {}  # row -> {identity: (verdict, milliseconds)}
 
 
@@ -32,19 +40,19 @@ def tearDownModule():
     """The table: a row a line, a column for each caller."""
     if not VERDICTS:
         return
-    print("\nrow   root            user", file=sys.stderr)
+    print("\nrow   " + "".join(f"{who:<16}" for who in CALLERS), file=sys.stderr)
     for row, columns in sorted(VERDICTS.items()):
-        cells = [f"{columns[one][0]} {columns[one][1] / 1000:6.1f} s" if one in columns else "" for one in ("root", "user")]
-        print(f"{row}   {cells[0]:<16}{cells[1]}", file=sys.stderr)
+        cells = [f"{columns[one][0]} {columns[one][1] / 1000:6.1f} s" if one in columns else "" for one in CALLERS]
+        print(f"{row}   " + "".join(f"{cell:<16}" for cell in cells), file=sys.stderr)
 
 
 class Escape(unittest.TestCase):
-    def attack(self, identity):
+    def attack(self, identity, rows=ROWS):
         # On the disk: before Linux 6.3 no tmpfs can be shown to root's sandboxes as their own, and rows would be skipped.
         command = ["env", "TMPDIR=/var/tmp", "caisson", "selftest", "--json"]
         if not EVERY_ROW:
-            command += ["--row", ",".join(ROWS)]
-        timeout = BOOT_SECONDS + ROW_SECONDS * (100 if EVERY_ROW else len(ROWS))
+            command += ["--row", ",".join(rows)]
+        timeout = BOOT_SECONDS + ROW_SECONDS * (100 if EVERY_ROW else len(rows))
         done = machine.execute(machine.prepare_or_skip(), command, identity=identity, timeout=timeout)
         self.assertIn(done.exit_code, (0, 1), done.stderr.decode(errors="replace"))
         (machine.CACHE / f"escape-{identity}.json").write_bytes(done.stdout)
@@ -52,7 +60,7 @@ class Escape(unittest.TestCase):
         self.assertRegex(document["kernel"], r"^\d+\.\d+\..*-cloud-amd64$")
         self.assertEqual(document["root"], identity == "root")
         if not EVERY_ROW:
-            self.assertEqual([row["id"] for row in document["rows"]], ROWS)
+            self.assertEqual([row["id"] for row in document["rows"]], rows)
         for row in document["rows"]:
             VERDICTS.setdefault(row["id"], {})[identity] = (row["verdict"], row["duration_ms"])
             with self.subTest(row=row["id"], title=row["title"]):
@@ -68,15 +76,44 @@ class Escape(unittest.TestCase):
     def test_as_user(self):
         self.attack("user")
 
+    def test_as_user_with_a_cgroup(self):
+        document = self.attack("delegated", "F01 F04 F10".split())  # which show the limits that need one
+        self.assertEqual([row["id"] for row in document["rows"] if row["verdict"] == "SKIP"], [])
 
-@unittest.skipUnless(EVERY_ROW, "*** NOT TESTED (vm): the gates take ten minutes when emulated; CAISSON_VM_ALL=1 runs them ***")
-class Gates(unittest.TestCase):
-    def test_as_both_callers(self):
-        command = ["python3", "-B", "tests/integration/gates_test.py"]
-        done = machine.execute(machine.prepare_or_skip(), command, timeout=BOOT_SECONDS + GATES_SECONDS)
+
+class Units(unittest.TestCase):
+    """The unit tests of what talks to the kernel, from the build with its assertions and fault hooks on."""
+
+    def run_all(self, identity):
+        programs = [f"build/dev/tests/{name}" for name in UNITS]
+        script = 'for program in "$@"; do "$program" --gtest_brief=1 || exit 1; done'
+        command = ["env", f"CAISSON_LAUNCHER_BIN={LAUNCHER}", "sh", "-c", script, "units", *programs]
+        done = machine.execute(machine.prepare_or_skip(), command, identity=identity, timeout=BOOT_SECONDS + UNITS_SECONDS,
+                               files=[*programs, LAUNCHER])
+        report = (done.stdout + done.stderr).decode(errors="replace")
+        self.assertEqual(done.exit_code, 0, report[-8000:])
+        self.assertEqual(len(re.findall(r"\d+ tests? from \d+ test suites? ran", report)), len(UNITS), report)
+        print("\n" + report, file=sys.stderr)
+
+    def test_as_root(self):
+        self.run_all("root")
+
+    def test_as_user(self):
+        self.run_all("user")
+
+
+class Integration(unittest.TestCase):
+    def run_suite(self, name):
+        command = ["python3", "-B", f"tests/integration/{name}_test.py"]
+        done = machine.execute(machine.prepare_or_skip(), command, timeout=BOOT_SECONDS + SUITE_SECONDS)
         report = done.stderr.decode(errors="replace")
         self.assertEqual(done.exit_code, 0, report[-8000:])
-        self.assertRegex(report, r"Ran \d\d+ tests")
+        self.assertRegex(report, r"Ran \d+ tests")
+        print(f"\n{name}: {report[report.rindex('Ran '):]}", file=sys.stderr)
+
+
+for suite in INTEGRATION if EVERY_ROW else INTEGRATION[:1]:
+    setattr(Integration, f"test_{suite}", lambda self, suite=suite: self.run_suite(suite))
 
 
 if __name__ == "__main__":
