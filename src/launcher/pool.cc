@@ -164,7 +164,8 @@ void Pool::OnReadable(int leash, int64_t now_ms) {
   // Its other end is closed: it is gone.
   failures_ = std::min(failures_ + 1, 16);
   next_ms_ = now_ms + std::min(kLongestPauseMs, int64_t{10} << failures_);
-  std::fprintf(stderr, "caisson-launcher: parked supervisor %d ended before it was used; %llu so far\n", member.pid,
+  const std::string which = member.pid < 0 ? "that was being made" : std::to_string(member.pid);
+  std::fprintf(stderr, "caisson-launcher: parked supervisor %s ended before it was used; %llu so far\n", which.c_str(),
                static_cast<unsigned long long>(++counts_.died));
   members_.erase(found);
 }

@@ -8,6 +8,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -315,7 +316,9 @@ class Parked(Members):
         wait_until(lambda: len(self.parked()) > 0, 10, "a member")
         victim = self.parked()[0]
         os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: f"parked supervisor {victim} ended" in self.launcher.log.read_text(), 10, "it is noticed")
+        # It is called what its comm says a moment before the launcher knows its number.
+        notice = re.compile(f"parked supervisor ({victim}|that was being made) ended")
+        wait_until(lambda: notice.search(self.launcher.log.read_text()), 10, "it is noticed")
         self.assertNotIn(self.use_member(), (victim, member))
         self.launcher.end()
         self.assert_nothing_left()
