@@ -10,17 +10,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from caisson import both_callers, end
-
-
-class Running:
-    def run_inside(self, *command, flags=(), **options):
-        return self.caisson("run", *flags, "--", *command, **options)
-
-    def output_of(self, *command, flags=(), **options):
-        done = self.run_inside(*command, flags=flags, **options)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout.decode()
+from caisson import Running, both_callers, end
 
 
 @both_callers

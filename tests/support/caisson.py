@@ -316,6 +316,18 @@ class CallerCase(unittest.TestCase):
         )[:6000]
 
 
+class Running:
+    """How a mixin for `both_callers` uses caisson run."""
+
+    def run_inside(self, *command, flags=(), **options):
+        return self.caisson("run", *flags, "--", *command, **options)
+
+    def output_of(self, *command, flags=(), **options):
+        done = self.run_inside(*command, flags=flags, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode()
+
+
 def check(*argv, name="run", tier="run", **fields):
     return {"name": name, "tier": tier, "argv": list(argv), **fields}
 
