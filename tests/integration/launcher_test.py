@@ -318,7 +318,7 @@ class Parked(Members):
         os.kill(victim, signal.SIGKILL)
         # It is called what its comm says a moment before the launcher knows its number.
         notice = re.compile(f"parked supervisor ({victim}|that was being made) ended")
-        wait_until(lambda: notice.search(self.launcher.log.read_text()), 10, "it is noticed")
+        wait_until(lambda: bool(notice.search(self.launcher.log.read_text())), 10, "it is noticed")
         self.assertNotIn(self.use_member(), (victim, member))
         self.launcher.end()
         self.assert_nothing_left()

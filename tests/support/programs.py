@@ -32,6 +32,7 @@ PROGRAMS = {
             os.mkdir("/tmp/one")
             os.rename("/tmp/one", "/tmp/two")
             os.rmdir("/tmp/two")
+        signal.setitimer(signal.ITIMER_REAL, 0)
     """
     ),
     "subprocesses": (
