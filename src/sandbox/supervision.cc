@@ -31,6 +31,9 @@ constexpr int64_t kWatchIntervalMs = 10;
 constexpr int64_t kBusyWatchIntervalMs = 3;
 // A program that copes with a refused fork does not ask this many more times.
 constexpr int64_t kToleratedRefusedForks = 64;
+// Where refused forks are not counted: nor has it more tasks than it may have for this long. By the clock and not by looks,
+// which are few where a bomb has the processors.
+constexpr int64_t kToleratedOverLimitMs = 1000;
 // How often counters that give no notice are read: often in a run's first seconds, where most runs end, and a thousand
 // that have long been quiet do not keep a processor busy.
 constexpr int64_t kCounterIntervalMs = 50;
@@ -105,6 +108,7 @@ class Supervision {
   int64_t next_counters_ms_ = kCounterIntervalMs;
   int64_t refused_forks_ = 0;  // or, where no cgroup counts them: how often more tasks were seen than are allowed
   int64_t tasks_at_most_ = 0;  // if nothing was forked since they were measured
+  int64_t over_limit_since_ms_ = -1;
   bool scratch_full_ = false;
   bool ended_ = false;  // PID 1 has reported the command's end
   bool lost_ = false;   // PID 1 is gone without a report
@@ -314,7 +318,14 @@ void Supervision::BeforeThread() {
 void Supervision::NoteTasks(int64_t tasks) {
   peak_.tasks = std::max(peak_.tasks, tasks);
   tasks_at_most_ = tasks;
-  if (tasks > limits_.processes) ++refused_forks_;
+  if (tasks <= limits_.processes) {
+    over_limit_since_ms_ = -1;
+    return;
+  }
+  ++refused_forks_;
+  const int64_t now = ElapsedMs();
+  if (over_limit_since_ms_ < 0) over_limit_since_ms_ = now;
+  if (now - over_limit_since_ms_ >= kToleratedOverLimitMs) EndBy(Ending::kProcessLimit);
 }
 
 void Supervision::CheckScratch() {
