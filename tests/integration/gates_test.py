@@ -194,13 +194,9 @@ class Limits(Attacking):
             violation = next(v for v in result["violations"] if v["reason"] == "scratch_limit")
             self.assertEqual(violation["evidence"]["free_inodes"], 0)
 
-        self.everywhere(
-            "inodes",
-            attacks.SCRATCH_FILES,
-            judge,
-            places=["daemon"],
-            limits={"memory_bytes": 512 << 20, "command_timeout_ms": 45_000},  # emulated machines are slow
-        )
+        few = "version: 1\nname: few-files\nextends: balanced\nlimits: {scratch_inodes: 4096}\n"
+        profile = self.directory({"few.yaml": few}) / "few.yaml"
+        self.everywhere("inodes", attacks.SCRATCH_FILES, judge, places=["daemon"], flags=("--profile", profile))
 
 
 @both_callers

@@ -232,6 +232,6 @@ with open('/scratch/big', 'wb', buffering=0) as file:
         file.write(b'x' * 65536)
 """
 SCRATCH_FILES = """
-for number in range(70000):
+for number in range(5000):
     os.close(os.open(f'/tmp/{number}', os.O_CREAT | os.O_WRONLY))
 """

@@ -45,7 +45,7 @@ HOST_PACKAGES = {  # a program of each, and the package that has it
     "cpio": "cpio",
 }
 GUEST_PACKAGES = ("bash", "coreutils", "util-linux", "mount", "procps", "kmod", "iproute2", "python3", "python3-jsonschema",
-                  "apparmor", "g++", "libyaml-cpp0.7")
+                  "apparmor", "g++", "libyaml-cpp0.7", "openssl")
 KERNEL_PACKAGE = "linux-image-cloud-amd64"  # depends on the newest; its kernel reaches init in seconds under emulation
 BOOT_MODULES = ("virtio_pci", "virtio_blk", "virtio_console")
 PAYLOAD = ("tests", "schemas", "examples")

@@ -147,7 +147,7 @@ def list_left_groups():
 
 def try_directories(who):
     uid = SESSIONS[who][0]
-    places = {"disk": pathlib.Path("/root" if uid == 0 else "/home/user"), "tmpfs": pathlib.Path("/tmp")}
+    places = {"disk": pathlib.Path("/root" if uid == 0 else "/home/user"), "tmpfs": pathlib.Path("/mnt")}
     for kind, place in places.items():
         tree = place / f"tree-{who}"
         make_tree(tree, uid)

@@ -48,8 +48,7 @@ def tearDownModule():
 
 class Escape(unittest.TestCase):
     def attack(self, identity, rows=ROWS):
-        # On the disk: before Linux 6.3 no tmpfs can be shown to root's sandboxes as their own, and rows would be skipped.
-        command = ["env", "TMPDIR=/var/tmp", "caisson", "selftest", "--json"]
+        command = ["caisson", "selftest", "--json"]
         if not EVERY_ROW:
             command += ["--row", ",".join(rows)]
         timeout = BOOT_SECONDS + ROW_SECONDS * (100 if EVERY_ROW else len(rows))
