@@ -22,8 +22,8 @@ Result<UniqueFd> OpenOutput(const std::string& path, int flags);
 Result<std::string> ReadSmallFile(int dir_fd, const char* path, size_t limit = 65536);
 Status WriteSmallFile(int dir_fd, const char* path, std::string_view text);
 
-// A document that a caller named: the whole of a regular file, which may have up to `max_bytes`. Errors are the caller's
-// mistake and begin with the path.
+// A document that a caller named: the whole of a regular file, which may have up to `max_bytes`. Errors are the
+// caller's mistake and begin with the path.
 Result<std::string> ReadDocument(const std::string& path, size_t max_bytes);
 
 // The number after `key` in "key value" lines, or in a file that is one number when `key` is empty; -1 when absent.

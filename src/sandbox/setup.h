@@ -20,8 +20,8 @@ namespace caisson::sandbox {
 inline constexpr uid_t kInsideUid = 1000;
 inline constexpr gid_t kInsideGid = 1000;
 
-// Where RLIMIT_NPROC is the limit it lets this many more tasks live: the kernel tells nobody that it refused a fork, so one
-// task too many is what there is to be seen, and some of them may have ended before the look.
+// Where RLIMIT_NPROC is the limit it lets this many more tasks live: the kernel tells nobody that it refused a fork, so
+// one task too many is what there is to be seen, and some of them may have ended before the look.
 inline constexpr int64_t kSpareTasks = 8;
 
 // Prepared by the supervisor before clone; the child has its own copy of all of it.

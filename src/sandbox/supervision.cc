@@ -31,8 +31,8 @@ constexpr int64_t kWatchIntervalMs = 10;
 constexpr int64_t kBusyWatchIntervalMs = 3;
 // A program that copes with a refused fork does not ask this many more times.
 constexpr int64_t kToleratedRefusedForks = 64;
-// Where refused forks are not counted: nor has it more tasks than it may have for this long. By the clock and not by looks,
-// which are few where a bomb has the processors.
+// Where refused forks are not counted: nor has it more tasks than it may have for this long. By the clock and not by
+// looks, which are few where a bomb has the processors.
 constexpr int64_t kToleratedOverLimitMs = 1000;
 // How often counters that give no notice are read: often in a run's first seconds, where most runs end, and a thousand
 // that have long been quiet do not keep a processor busy.
@@ -427,8 +427,7 @@ void Supervision::JudgeCounters() {
     outcome_.usage.peak_memory_bytes = peak_.resident_bytes;
     outcome_.usage.processes_peak = peak_.tasks;
     if (refused_forks_ > 0 && !clean) {
-      AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes,
-               {{"measured_tasks", peak_.tasks}});
+      AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes, {{"measured_tasks", peak_.tasks}});
     }
     return;
   }
