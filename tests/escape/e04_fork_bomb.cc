@@ -70,7 +70,7 @@ Judgement JudgeBomb(Host& host) {
   const int64_t quiet = NowMs() - start;
 
   Sandbox bomb =
-      host.Start({.command = host.ProbeCommand("E04/bomb"), .flags = {"--pids-limit", "64", "--timeout", "15s"}});
+      host.Start({.command = host.ProbeCommand("E04/bomb"), .flags = {"--pids-limit", "64", "--timeout", "5s"}});
   std::string ready;
   if (!bomb.process.ReadLine(&ready, kPatienceMs)) return Broken("the bomb did not start");
   const int64_t neighbour_start = NowMs();
@@ -84,7 +84,7 @@ Judgement JudgeBomb(Host& host) {
   }
   if (!neighbour.Saw("E04/work")) return Broken("a neighbour could not run: " + neighbour.process.err);
   if (busy > quiet * 10 + 3000) return Broken("a neighbour had to wait " + std::to_string(busy) + " ms");
-  return Held("the bomb is over at once");
+  return Held("the bomb has ended, and a neighbour ran beside it");
 }
 
 const Registration kRow(Row{
