@@ -31,6 +31,9 @@ constexpr int64_t kWatchIntervalMs = 10;
 constexpr int64_t kBusyWatchIntervalMs = 3;
 // A program that copes with a refused fork does not ask this many more times.
 constexpr int64_t kToleratedRefusedForks = 64;
+// Where refused forks are not counted: nor does it stay above the limit for this long. By the clock and not by looks,
+// which are few where a bomb has the processors.
+constexpr int64_t kToleratedOverLimitMs = 1000;
 // How often counters that give no notice are read: often in a run's first seconds, where most runs end, and a thousand
 // that have long been quiet do not keep a processor busy.
 constexpr int64_t kCounterIntervalMs = 50;
@@ -103,10 +106,10 @@ class Supervision {
   int64_t recheck_memory_until_ms_ = -1;  // the kernel tells of an OOM a moment before it counts it
   TreeMeasure peak_;
   int64_t next_counters_ms_ = kCounterIntervalMs;
-  int64_t refused_forks_ = 0;        // where no cgroup counts them: threads asked for beyond the limit
-  int64_t tasks_at_most_ = 0;        // if nothing was forked since they were measured
-  bool has_too_many_tasks_ = false;  // when last looked at, where no cgroup refuses them
-  bool had_too_many_tasks_ = false;
+  int64_t refused_forks_ = 0;         // where no cgroup counts them: threads asked for beyond the limit
+  int64_t tasks_at_most_ = 0;         // if nothing was forked since they were measured
+  int64_t over_limit_since_ms_ = -1;  // more tasks than allowed whenever looked at since, where no cgroup refuses them
+  bool was_over_limit_ = false;
   bool scratch_full_ = false;
   bool ended_ = false;  // PID 1 has reported the command's end
   bool lost_ = false;   // PID 1 is gone without a report
@@ -288,8 +291,8 @@ void Supervision::OnSignal() {
 
 void Supervision::CheckClock() {
   const int64_t now = ElapsedMs();
-  // Where nothing else ends a bomb, that is what its time was spent on.
-  if (now >= options_.timeout_ms) EndBy(has_too_many_tasks_ ? Ending::kProcessLimit : Ending::kTimeout);
+  // A bomb may leave nobody time to look a second time; that is what its own was spent on.
+  if (now >= options_.timeout_ms) EndBy(over_limit_since_ms_ >= 0 ? Ending::kProcessLimit : Ending::kTimeout);
   if (kill_at_ms_ >= 0 && now >= kill_at_ms_) EndBy(Ending::kCancelled);
 }
 
@@ -313,14 +316,20 @@ void Supervision::ReadCounters() {
 void Supervision::BeforeThread() {
   if (++tasks_at_most_ <= limits_.processes) return;
   NoteTasks(sandbox_.meter_->Measure().tasks + 1);
-  if (has_too_many_tasks_) ++refused_forks_;
+  if (over_limit_since_ms_ >= 0) ++refused_forks_;
 }
 
 void Supervision::NoteTasks(int64_t tasks) {
   peak_.tasks = std::max(peak_.tasks, tasks);
   tasks_at_most_ = tasks;
-  has_too_many_tasks_ = tasks > limits_.processes;
-  had_too_many_tasks_ |= has_too_many_tasks_;
+  if (tasks <= limits_.processes) {
+    over_limit_since_ms_ = -1;
+    return;
+  }
+  was_over_limit_ = true;
+  const int64_t now = ElapsedMs();
+  if (over_limit_since_ms_ < 0) over_limit_since_ms_ = now;
+  if (now - over_limit_since_ms_ >= kToleratedOverLimitMs) EndBy(Ending::kProcessLimit);
 }
 
 void Supervision::CheckScratch() {
@@ -421,7 +430,7 @@ void Supervision::JudgeCounters() {
     outcome_.usage.cpu_ms = peak_.cpu_ms;
     outcome_.usage.peak_memory_bytes = peak_.resident_bytes;
     outcome_.usage.processes_peak = peak_.tasks;
-    if (had_too_many_tasks_ && !clean) {
+    if (was_over_limit_ && !clean) {
       AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes, {{"measured_tasks", peak_.tasks}});
     }
     return;

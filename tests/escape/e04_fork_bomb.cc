@@ -70,7 +70,7 @@ Judgement JudgeBomb(Host& host) {
   const int64_t quiet = NowMs() - start;
 
   Sandbox bomb =
-      host.Start({.command = host.ProbeCommand("E04/bomb"), .flags = {"--pids-limit", "64", "--timeout", "5s"}});
+      host.Start({.command = host.ProbeCommand("E04/bomb"), .flags = {"--pids-limit", "64", "--timeout", "15s"}});
   std::string ready;
   if (!bomb.process.ReadLine(&ready, kPatienceMs)) return Broken("the bomb did not start");
   const int64_t neighbour_start = NowMs();

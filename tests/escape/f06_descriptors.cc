@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int kMany = 5000;
 constexpr int kBareProcesses = 8;
+constexpr int kProcesses = 32;  // in the sandbox, its first one included
 
 struct Opened {
   int files = 0;
@@ -50,12 +52,12 @@ Observation Open() {
   return Escaped("opened 5000 files");
 }
 
-// As many processes as there can be, each with as many files as it can have, all at once.
+// As many processes as there may be, each with as many files as it can have, all at once.
 Observation Family() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return NotApplicable("no pipe");
   std::vector<pid_t> children;
-  for (pid_t child = 0; child >= 0 && (!IsControl() || children.size() < kBareProcesses);) {
+  for (pid_t child = 0; child >= 0 && std::ssize(children) < (IsControl() ? kBareProcesses : kProcesses - 1);) {
     child = ::fork();
     if (child == 0) {
       const Opened opened = OpenMany();
@@ -102,7 +104,7 @@ Judgement JudgeHost(Host& host) {
     bare.End();
     if (taken < 0.9 * kBareProcesses * kMany) return Vacuous("bare, no files are counted");
   }
-  Neighbour family = Neighbour::InSandbox(host, "F06/family", {}, {"--pids-limit", "32"});
+  Neighbour family = Neighbour::InSandbox(host, "F06/family", {}, {"--pids-limit", std::to_string(kProcesses)});
   const bool ready = family.ready();
   const Table during = ReadTable();
   const Outcome run = family.End();
