@@ -306,7 +306,15 @@ TEST_F(AuditLogTest, AFailedWriteLeavesNothing) {
 TEST_F(AuditLogTest, AFullDiskLeavesNothing) {
   constexpr int kCannot = 77;
   const int exit_code = InChild([&] {
-    if (::unshare(::geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0) return kCannot;
+    const uid_t user = ::geteuid();
+    const gid_t group = ::getegid();
+    if (::unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0) return kCannot;
+    // Who is not mapped can own no file.
+    if (user != 0) {
+      std::ofstream("/proc/self/setgroups") << "deny";
+      std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
+      std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
+    }
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
     if (::mount("none", directory_.c_str(), "tmpfs", 0, "size=16k") != 0) return kCannot;
     const Result<AuditLog> log = AuditLog::Open(path_);
