@@ -36,7 +36,8 @@ def measure(options, directory):
     groups = [memory, idle, start, crowd, end]
     with Launchers(directory, variants=(variant,)) as launchers:
         if launchers.missing:
-            memory.missing.update(launchers.missing)
+            for group in groups:
+                group.missing.update(launchers.missing)
             return groups
         try:
             hold(options, size, launchers, groups)

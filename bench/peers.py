@@ -48,7 +48,7 @@ def find(program, package=None):
 
 def need_root():
     if os.geteuid() != 0:
-        raise Missing("needs root")
+        raise Missing("only root can use it here")
 
 
 BUBBLEWRAP = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr",
