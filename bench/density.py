@@ -56,8 +56,12 @@ def hold(options, size, launchers, groups):
         progress(f"density: {size} sandboxes")
         alone, alive = line_of(crowd), line_of(crowd)
         kernel_during = meminfo()
-        fill_memory(memory, launcher, size, kernel_before, kernel_during)
-        idle.add("supervisor", cpu_of(supervisors(launcher), options.seconds))
+        if supervisors(launcher):
+            fill_memory(memory, launcher, size, kernel_before, kernel_during)
+            idle.add("supervisor", cpu_of(supervisors(launcher), options.seconds))
+        else:
+            for group in (memory, idle):
+                group.missing["supervisor"] = "only root can look at the processes of a sandbox"
         crowd.stdin.write("\n")
         crowd.stdin.flush()
         ended = line_of(crowd)
