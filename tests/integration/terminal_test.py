@@ -119,8 +119,9 @@ class OnATerminal:
         terminal = self.open(
             "python3",
             "-uc",
-            "import os, signal\nsignal.signal(signal.SIGWINCH, lambda *_: print('changed', *os.get_terminal_size()))\n"
-            "print('size', *os.get_terminal_size())\nwhile True: signal.pause()",
+            # Not pause: Python can miss a signal that comes just before it, and run no handler until the next.
+            "import os, signal, time\nsignal.signal(signal.SIGWINCH, lambda *_: print('changed', *os.get_terminal_size()))\n"
+            "print('size', *os.get_terminal_size())\nwhile True: time.sleep(0.05)",
         )
         terminal.read_until(rb"size 101 33")
         terminal.resize(50, 140)
