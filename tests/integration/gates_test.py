@@ -9,7 +9,7 @@ import attacks
 from caisson import both_callers, check
 
 SMALL = {
-    "command_timeout_ms": 5_000,
+    "command_timeout_ms": 20_000,  # emulated machines are slow
     "memory_bytes": 256 << 20,
     "processes": 64,
     "output_bytes": 1 << 20,
