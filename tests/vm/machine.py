@@ -311,7 +311,8 @@ def receive(frames, console, receiver, deadline):
 
 def execute(image, argv, identity="root", timeout=240, on_output=None, files=()):
     """Boots, runs argv as "root", "user" (uid 1000) or "delegated" (a user with a cgroup of his own), switches off.
-    on_output(is_stderr, bytes) sees output as it comes. The guest has the tests and the program where the checkout has them, and these other files of the checkout."""
+    on_output(is_stderr, bytes) sees output as it comes. The guest has the tests, the program and these `files` where the
+    checkout has them."""
     if not find_program("qemu-system-x86_64"):
         raise Unavailable("qemu-system-x86_64 is not installed")
     with contextlib.ExitStack() as stack:
