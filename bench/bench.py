@@ -7,9 +7,10 @@
     ./dev bench --publish           and put the tables and the plot into the documents (all parts, nothing quick)
     ./dev bench peers               fetch the peers that Debian does not install (below build/peers)
 
-Contenders of one comparison are measured in turns, in random order within a round, so that whatever else the machine does
-hits all alike. Numbers are the median and the 95th percentile; ratios are to the bare cost of the same work in the same
-rounds. What each was asked to enforce is printed beside it. Each part's method is in the head of its file.
+Contenders of one comparison are measured in turns, in random order within a round, so that other load on the machine
+affects all alike. Numbers are the median and the 95th percentile; ratios are to the bare cost of the same work in the
+same rounds. The tables also print what each contender was asked to enforce. Each part's method is in the head of its
+file.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Caisson's own seccomp filter for tools that load a compiled one: what `caisson policy render` says, compiled by
-libseccomp. Calls that Caisson observes are allowed in it, for those tools have nobody who looks."""
+"""Caisson's own seccomp filter for tools that load a compiled one: the output of `caisson policy render`, compiled by
+libseccomp. Calls that Caisson observes are allowed, because those tools have no observer."""
 
 import ctypes
 import ctypes.util

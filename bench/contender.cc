@@ -48,11 +48,12 @@ policy::RunPlan PlanOf(const Program& program) {
 Result<Steps> RunInside(runtime::Runtime& runtime, const Program& program) {
   runtime::ExecuteOptions options;
   options.timeout_ms = 30'000;
+  options.last = true;
   policy::RunPlan plan = PlanOf(program);
   const int64_t begin = MonotonicNanos();
   CAISSON_TRY(std::unique_ptr<runtime::Run> run, runtime.Start(std::move(plan)));
   const int64_t started = MonotonicNanos();
-  CAISSON_TRY(const CommandOutcome outcome, run->Execute(0, options));
+  CAISSON_TRY(const CommandOutcome outcome, run->Execute({program.inside, {}}, CommandIo::Capture(), options));
   const int64_t ended = MonotonicNanos();
   if (outcome.exit_code != 0) return Failed("the command failed inside");
   std::string made = run->isolation().start;
@@ -67,7 +68,8 @@ Result<Steps> RunBare(const Program& program) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   for (int fd = 0; fd < 3; ++fd) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-  // As sandboxes do: the scheduler shares a busy machine between sessions, not between processes.
+  // A session of its own, as sandboxes have: the scheduler shares a busy machine between sessions, not between
+  // processes.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);

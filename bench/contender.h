@@ -1,4 +1,4 @@
-// What the C++ benchmarks measure: one program, run bare or in a sandbox, with the clock read at each step.
+// The subject of the C++ benchmarks: one program, run bare or in a sandbox, with the clock read at each step.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ Result<Program> ReadProgram(const std::string& name);
 
 policy::RunPlan PlanOf(const Program& program);
 
-// Nanoseconds of one run, from before it was asked for.
+// Nanoseconds of one run, measured from before the request.
 struct Steps {
-  int64_t start = 0;          // until the sandbox stands
+  int64_t start = 0;          // until the sandbox is set up
   int64_t command = 0;        // from there until its result is known
   int64_t removal = 0;        // from there until nothing is left
-  std::string made = "bare";  // of policy::kStartNames for a sandbox: what had been made before it was asked for
+  std::string made = "bare";  // index into policy::kStartNames: how much of the sandbox existed before the request
 
   int64_t result() const { return start + command; }
   int64_t whole() const { return start + command + removal; }
@@ -37,7 +37,7 @@ struct Steps {
 
 // Runs the program once; anything but exit code 0 is an error.
 Result<Steps> RunInside(runtime::Runtime& runtime, const Program& program);
-// posix_spawn and wait, streams to /dev/null: all of it is `command`.
+// posix_spawn and wait, streams to /dev/null; all of the time counts as `command`.
 Result<Steps> RunBare(const Program& program);
 
 // [1, 2, 3]

@@ -1,7 +1,5 @@
 #include "crowd.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <future>
 #include <memory>
@@ -17,19 +15,16 @@
 namespace caisson::bench {
 namespace {
 
-// Sandboxes that sleep until the crowd is dissolved, each with a thread that waits for it.
+// Sandboxes that sleep until the benchmark ends them, each with a thread that waits for it.
 class Crowd {
  public:
-  explicit Crowd(runtime::Runtime& runtime) : runtime_(runtime) {
-    if (::pipe(end_) != 0) end_[0] = end_[1] = -1;
-  }
+  Crowd(runtime::Runtime& runtime, StopSource end) : runtime_(runtime), end_(std::move(end)) {}
   ~Crowd() { Dissolve(); }
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
 
-  // One more, alive when this returns: the nanoseconds until its command ran.
+  // Starts one more sandbox; returns the nanoseconds until its command ran.
   Result<int64_t> Add() {
-    if (end_[1] < 0) return Error::Invalid("bench: there is no pipe that ends the crowd");
     std::promise<Status> up;
     std::future<Status> is_up = up.get_future();
     const int64_t begin = MonotonicNanos();
@@ -38,21 +33,19 @@ class Crowd {
     return MonotonicNanos() - begin;
   }
 
-  // The nanoseconds until nothing was left of any.
+  // Ends all sandboxes; returns the nanoseconds until all are removed.
   int64_t Dissolve() {
     const int64_t begin = MonotonicNanos();
-    if (end_[1] >= 0) ::close(end_[1]);
+    end_.Stop();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
-    if (end_[0] >= 0) ::close(end_[0]);
-    end_[0] = end_[1] = -1;
     return MonotonicNanos() - begin;
   }
 
  private:
   static Program Sleeper() { return {{}, {"/bin/sh", "-c", "echo up; exec sleep 100000"}, {}}; }
 
-  // One sandbox from beginning to end, on a thread of its own.
+  // Runs one sandbox from start to end, on its own thread.
   void Sleep(std::promise<Status>& up) {
     bool told = false;
     const auto tell = [&](Status status) {
@@ -62,14 +55,16 @@ class Crowd {
     if (!run) return tell(run.error());
     runtime::ExecuteOptions options;
     options.timeout_ms = 3'600'000;
-    options.signal_fd = end_[0];  // its end ends the run
-    options.on_output = [&](OutputStream, std::string_view) { tell({}); };
-    const Result<CommandOutcome> outcome = (*run)->Execute(0, options);
+    options.last = true;
+    options.stop = &end_;
+    const auto on_output = [&](OutputStream, std::string_view) { tell({}); };
+    const Result<CommandOutcome> outcome =
+        (*run)->Execute({Sleeper().inside, {}}, CommandIo::Capture(std::nullopt, on_output), options);
     tell(outcome ? Error::Invalid("bench: a sleeper ended before it spoke") : outcome.error());
   }
 
   runtime::Runtime& runtime_;
-  int end_[2] = {-1, -1};
+  const StopSource end_;
   std::vector<std::thread> threads_;
 };
 
@@ -89,7 +84,8 @@ Status HoldCrowd(runtime::Runtime& runtime, int size, int probes) {
   CAISSON_TRY(const std::vector<int64_t> alone, Probe(runtime, probes));
   std::printf("{\"alone\": %s}\n", JsonOf(alone).c_str());
   std::fflush(stdout);
-  Crowd crowd(runtime);
+  CAISSON_TRY(StopSource end, StopSource::Make());
+  Crowd crowd(runtime, std::move(end));
   std::vector<int64_t> starts;
   for (int i = 0; i < size; ++i) {
     CAISSON_TRY(const int64_t nanos, crowd.Add());

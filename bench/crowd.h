@@ -1,4 +1,4 @@
-// Many sandboxes alive at once: what each costs, and what the next one costs beside them.
+// Many sandboxes alive at once: the cost of each, and the cost of the next one beside them.
 #pragma once
 
 #include "base/result.h"

@@ -1,9 +1,9 @@
 """density: many sandboxes alive at once behind one launcher.
 
-bench_runs starts them one after the other and holds them; each has a shell's `sleep` in it. Then this reads what their
-processes have for themselves (smaps_rollup, Private_*), what the kernel has taken since (/proc/meminfo) and what CPU time
-they use while nothing happens in them (the supervisors sample their limits), times further starts beside them, and has all
-ended at once. Nothing may be left.
+bench_runs starts them one after the other and holds them; each has a shell's `sleep` in it. Then this program reads the
+private memory of their processes (smaps_rollup, Private_*), the memory that the kernel has taken since (/proc/meminfo)
+and the CPU time that idle sandboxes use (the supervisors sample their limits), times further starts beside them, and
+ends all at once. Nothing may be left.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import time
 from launchers import Launchers, Variant
 from measure import RUNS, Group, Missing, progress, wait_until
 
-ROLES = ("supervisor", "keeper", "PID 1")
+ROLES = ("supervisor", "cleanup", "PID 1")
 KERNEL = ("Slab", "KernelStack", "PageTables", "Percpu")
 SPARE_RUNS = 32  # probes beside the crowd
 
@@ -130,12 +130,12 @@ def cpu_of(pids, seconds):
 
 
 def role_of(pid):
-    """PID 1 of its namespace, the workload behind it, or the keeper, which lives in the host's namespace."""
+    """PID 1 of its namespace, the workload behind it, or the cleanup process, which lives in the host's namespace."""
     with contextlib.suppress(OSError, StopIteration):
         status = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
         numbers = next(line for line in status if line.startswith("NSpid:")).split()[1:]
         own = pathlib.Path("/proc/self/ns/pid").stat().st_ino == pathlib.Path(f"/proc/{pid}/ns/pid").stat().st_ino
-        return "keeper" if own else "PID 1" if numbers[-1] == "1" else "workload"
+        return "cleanup" if own else "PID 1" if numbers[-1] == "1" else "workload"
     return None
 
 

@@ -2,7 +2,7 @@
 """Fetches what the benchmark compares with and Debian's package manager should not install for it: ./dev bench peers [docker|go-judge|gVisor…].
 
 Everything lands below build/peers and nothing is installed: docker's packages start a service when they are, and gVisor
-and go-judge are built from Go modules. What cannot be had is said, and the benchmark does without.
+and go-judge are built from Go modules. A peer that cannot be fetched is named, and the benchmark runs without it.
 """
 
 import json

@@ -81,7 +81,7 @@ def progress(text):
 
 
 def in_turns(group, actions, rounds, warm_up):
-    """Takes one sample of each contender a round, in random order, so that what else the machine does falls on all alike.
+    """Takes one sample of each contender a round, in random order, so that other load affects all alike.
 
     `actions` are name -> function that returns a sample. One that fails in its first round is missing, with the reason; a
     failure later ends the benchmark, for then the samples before it are not to be trusted either."""

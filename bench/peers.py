@@ -1,7 +1,7 @@
 """Other sandboxes that start /bin/true, each asked for what it can enforce that comes nearest to Caisson.
 
 A peer is a function that makes ready what it needs in a directory, leaves on the stack how that is undone, and returns a
-Peer; it raises Missing with the reason when it cannot be had. Peers come from Debian's packages; `./dev bench peers`
+Peer; it raises Missing with the reason if it is not available. Peers come from Debian's packages; `./dev bench peers`
 (fetch_peers.py) puts those that Debian does not have, or whose package starts a service, below build/peers.
 """
 
@@ -172,7 +172,7 @@ def stop(process):
 
 
 def unmount_below(directory):
-    """What a daemon that was stopped in the middle of something, or one that never cares, leaves mounted."""
+    """Unmounts the leftovers of a daemon that was stopped in the middle of its work or never cleans up."""
     places = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
     for place in reversed([place for place in places if place.startswith(f"{directory}/")]):
         subprocess.run(["umount", place], check=False, capture_output=True)

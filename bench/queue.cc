@@ -3,7 +3,7 @@
 //
 //   queue_bench [SECONDS]      3 for each line; a table for people, then one line of JSON
 //
-// Each client does to one job after the other what the service does: Submit (on the disk), Claim, Advance to admitted
+// Each client does the service's steps for one job after the other: Submit (on the disk), Claim, Advance to admitted
 // and to running with an event each, Finish with a result (on the disk).
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -150,7 +150,7 @@ std::string Measure(const std::string& name, Store& store, int clients, int seco
   return json + "}";
 }
 
-// What else the machine does: without it the numbers say little.
+// The load of the machine, without which the numbers mean little.
 std::string LoadAverage() {
   std::ifstream file("/proc/loadavg");
   std::string load;

@@ -1,11 +1,11 @@
-// What a run costs a program that asks for it, a service for example: no command line, no program to start.
+// The cost of a run for a program that requests it, such as a service: no command line, no program start.
 //
 //   bench_runs [--json] turns ROUNDS PROGRAM [NAME=SOCKET…]
-//       bare (posix_spawn and wait), in this process and by each launcher, in turns, so that what else the machine does
-//       falls on all alike; for a Python file also the least that an interpreter costs. Nanoseconds of the parts of a
-//       run: until the sandbox stands, the command, and until nothing is left. The result is there after the first two.
+//       bare (posix_spawn and wait), in this process and by each launcher, in turns, so that other load affects all
+//       alike; for a Python file also an interpreter that does nothing. Nanoseconds of the parts of a run: until the
+//       sandbox is set up, the command, and until everything is removed. The result is available after the first two.
 //   bench_runs [--json] sustained SECONDS CLIENTS PROGRAM bare|SOCKET
-//       as many runs as that many threads get done; each waits until nothing is left of one before it asks for another.
+//       as many runs as CLIENTS threads complete; each waits until its run is removed before it requests the next.
 //   bench_runs crowd SIZE PROBES SOCKET
 //       see crowd.h
 //
@@ -57,7 +57,7 @@ void PrintForPeople(const std::string& name, const std::vector<Steps>& runs) {
   }
 }
 
-// How many runs found what had been made before: {"cold": 1, "parked": 9}
+// How many runs had which start: {"cold": 1, "parked": 9}
 std::string JsonOfCounts(const std::map<std::string, int64_t>& counts) {
   std::string text;
   for (const auto& [name, count] : counts)

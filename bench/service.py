@@ -1,4 +1,4 @@
-"""service: from submitting a trivial job to having its result, and jobs per second.
+"""service: the time from submitting a trivial job to its result, and jobs per second.
 
 Each job runs /bin/true in a sandbox with all walls. Clients submit with ?wait=60s over the unix socket, each on a
 connection of its own, and submit again when they have the result. `sandbox` is the time that the results state for their

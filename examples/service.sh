@@ -2,6 +2,9 @@
 # A service from nothing: two people with tokens, a job, an approval, an audit log that proves itself.
 # Everything is in a directory that goes at the end. Run it from the project's root, with the programs in PATH.
 set -euo pipefail
+for program in caisson caissond caisson-launcher openssl python3; do
+  command -v "$program" >/dev/null || { echo "service.sh: $program is not in PATH (Caisson's programs: ./dev install)" >&2; exit 1; }
+done
 here=$(mktemp -d /tmp/caisson-tour-XXXXXX)
 trap 'kill %1 2>/dev/null && wait; rm -rf "$here"' EXIT
 umask 077
@@ -23,7 +26,15 @@ tokens: $here/tokens.yaml
 EOF
 caissond --config "$here/caissond.yaml" 2>"$here/log" &
 export CAISSON_URL=unix:$here/state/caissond.sock
-until caisson list >/dev/null 2>&1; do kill -0 %1; sleep 0.1; done
+for turn in $(seq 300); do
+  caisson list >/dev/null 2>&1 && break
+  if ! kill -0 %1 2>/dev/null || [ "$turn" = 300 ]; then
+    echo "service.sh: caissond does not answer:" >&2
+    cat "$here/log" >&2
+    exit 1
+  fi
+  sleep 0.1
+done
 as() { local who=$1; shift; CAISSON_TOKEN=$(cat "$here/$who.token") caisson "$@"; }
 
 # 3. A job. Sent twice with one key it runs once.

@@ -1,4 +1,4 @@
-// Any bytes may be sent as an approval. What is accepted keeps the promises of approval.h.
+// Any bytes may be sent as an approval. An accepted one keeps the promises of approval.h.
 #include <string_view>
 
 #include "fault.h"
@@ -27,7 +27,7 @@ CAISSON_FUZZ_TARGET(approval) {
     CheckBinding(request->binding);
     CAISSON_CHECK(request->quorum >= 1 && !request->required.empty() && request->requested_at < request->expires_at);
     CAISSON_CHECK(!request->submitter.subject.empty());
-    // Nobody approves their own, however they spell it.
+    // A submitter cannot approve the own request under any spelling of the name.
     ApprovalDecision own;
     own.binding = request->binding;
     own.decision = Answer::kGranted;

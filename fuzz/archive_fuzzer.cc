@@ -1,5 +1,5 @@
-// Any bytes may be sent as an archive. libarchive is fuzzed by others; this looks at it as we have set it up, and at
-// what we make of what it says.
+// Any bytes may be sent as an archive. libarchive is fuzzed by its own project; this target tests our configuration of
+// it and our handling of its output.
 #include <cstddef>
 #include <cstdint>
 #include <set>

@@ -1,5 +1,5 @@
-// Anybody may send an envelope, and what is inside is read only once its signature holds. Here the bytes are tried as
-// all three: an envelope, a statement that a trusted key signed, and a result to be signed.
+// Any sender may submit an envelope, and its payload is read only if its signature is valid. Here the bytes are tried
+// as an envelope, as a statement that a trusted key signed, and as a result to be signed.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,7 +51,7 @@ CAISSON_FUZZ_TARGET(attestation) {
   (void)PublicKey::FromPem(text.substr(0, 1024));
 
   if (const auto statement = ParseStatement(text)) {
-    // What is accepted has one canonical form, which is accepted too and says the same.
+    // An accepted statement has one canonical form, which is accepted too and means the same.
     const std::string canonical = Canonical(*statement);
     const auto again = ParseStatement(canonical);
     CAISSON_CHECK(again && Canonical(*again) == canonical);

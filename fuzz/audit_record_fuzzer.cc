@@ -1,5 +1,5 @@
-// A line of an audit log may have been written by anybody. A record that is accepted has one canonical form, which is
-// accepted too and says the same.
+// A line of an audit log is untrusted. An accepted record has one canonical form, which is accepted too and means the
+// same.
 #include <string>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Feeds every file of corpus/ to every target, whosesoever seed it is: what once broke one must never break any.
+// Feeds every seed of corpus/ to every target: input that once broke one target must not break any.
 #include <gtest/gtest.h>
 
 #include <filesystem>

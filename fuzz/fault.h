@@ -1,4 +1,4 @@
-// What every refusal must be, whatever was refused.
+// Checks that apply to every refusal.
 #pragma once
 
 #include "base/check.h"

@@ -1,4 +1,4 @@
-// A helper that an archive has taken over may answer anything. What is taken from it is what it could have encoded.
+// A helper that an archive has taken over may send any bytes. Accepted frames are those that the encoder can produce.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Any bytes may stand in a queue. None may crash the parser, and what it accepts keeps the promises of job_message.h.
+// A queue may hold any bytes. None may crash the parser, and an accepted message keeps the promises of job_message.h.
 #include <string_view>
 
 #include "fault.h"

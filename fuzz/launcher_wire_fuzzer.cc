@@ -1,5 +1,5 @@
 // The launcher's messages. The first byte chooses one, the second says how many descriptors come with it, the rest is
-// its body. What is accepted has one spelling: encoded again it is the same bytes.
+// its body. An accepted message has one spelling: it encodes to the same bytes.
 #include <fcntl.h>
 
 #include <cstddef>
@@ -40,7 +40,7 @@ CAISSON_FUZZ_TARGET(launcher_wire) {
       Check(DecodeStart(body, Descriptors(bytes[1] % 16U)), body);
       break;
     case Kind::kExecute:
-      Check(DecodeExecute(body), body);
+      Check(DecodeExecute(body, Descriptors(bytes[1] % 4U)), body);
       break;
     case Kind::kCollect:
       Check(DecodeCollect(body), body);

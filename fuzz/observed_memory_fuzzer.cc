@@ -1,6 +1,7 @@
 // Registers and memory of a workload, both hostile. The first bytes choose the call and its registers, the rest is the
 // memory: a few pages at a fixed place, with nothing around them.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/types.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -32,7 +33,7 @@ struct Input {
   __u64 args[6] = {};
 };
 
-// A path as the kernel takes it: byte by byte.
+// A path as the kernel reads it: byte by byte.
 std::optional<std::string> ReadSlowly(const ReadMemory& memory, uint64_t address) {
   std::string path;
   for (char byte; path.size() < PATH_MAX; path += byte) {
@@ -72,7 +73,11 @@ CAISSON_FUZZ_TARGET(observed_memory) {
 
   const auto path = caisson::sandbox::ReadPath(memory, input.args[0]);
   CAISSON_CHECK(path == ReadSlowly(memory, input.args[0]));
-  (void)caisson::sandbox::OpensForWriting(memory, input.args);
+  int count = 0;
+  const auto* open = caisson::sandbox::FindPathCalls(SYS_openat2, &count);
+  CAISSON_CHECK(open != nullptr && count == 1);
+  if (const auto how = caisson::sandbox::ReadOpenHow(memory, *open, input.args))
+    CAISSON_CHECK(!caisson::sandbox::OpensForWriting(how->flags) || (how->flags & O_PATH) == 0);
   reads = 0;
   if (const auto bound = caisson::sandbox::ReadBoundPath(memory, input.args))
     CAISSON_CHECK(!bound->empty() && bound->size() <= 108 && bound->find('\0') == std::string::npos);

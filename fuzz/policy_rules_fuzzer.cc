@@ -1,5 +1,5 @@
-// Any bytes may stand in a policy file. None may crash the reader, and what it accepts grants nothing without an owner,
-// a reason and an end.
+// A policy file may hold any bytes. None may crash the reader, and accepted rules grant nothing without an owner, a
+// reason and an expiry.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -29,7 +29,7 @@ CAISSON_FUZZ_TARGET(policy_rules) {
   std::set<std::string> ids;
   for (const RiskRule& rule : rules->risk) {
     CAISSON_CHECK(!rule.id.empty() && !rule.why.empty() && ids.insert(rule.id).second);
-    // Whatever a rule asks for, a request exists that it holds for.
+    // For every condition of a rule there is a request that satisfies it.
     RequestFacts facts;
     if (!rule.sources.empty()) facts.source = rule.sources[0];
     if (!rule.languages.empty()) facts.language = rule.languages[0];
@@ -50,6 +50,7 @@ CAISSON_FUZZ_TARGET(policy_rules) {
   DecisionInput input;
   input.rules = &*rules;
   input.profile = FindBuiltIn("balanced");
-  (void)Refusal(Decide(input), *input.profile);
+  input.runtimes.emplace_back().name = "native";
+  (void)Refusal(Decide(input));
   return 0;
 }

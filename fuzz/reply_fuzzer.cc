@@ -1,4 +1,4 @@
-// A service may answer with any bytes. What the client takes for an answer does not depend on how the bytes are cut.
+// A service may answer with any bytes. The client's reading does not depend on how the bytes are split.
 #include <cstddef>
 #include <cstdint>
 #include <string>

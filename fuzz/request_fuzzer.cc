@@ -1,5 +1,5 @@
-// Any bytes may arrive as a request. None may crash the parser, and whatever it accepts must keep the promises that
-// the rest of the program builds on.
+// Any bytes may arrive as a request. None may crash the parser, and an accepted request keeps the promises that other
+// code relies on.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -66,11 +66,13 @@ void CheckChecks(const Request& request) {
 void CheckRest(const Request& request) {
   CAISSON_CHECK(caisson::verify::IsValidRequestId(request.request_id) && request.attempt >= 1);
   const auto& limits = request.limits;
-  for (const auto& limit : {limits.command_timeout_ms, limits.budget_ms, limits.cpu_millis, limits.memory_bytes,
-                            limits.processes, limits.output_bytes, limits.scratch_bytes}) {
+  for (const auto& limit :
+       {limits.command_timeout_ms, limits.budget_ms, limits.cpu_millis, limits.memory_bytes, limits.processes,
+        limits.output_bytes, limits.scratch_bytes, limits.cpu_time_ms, limits.stack_bytes}) {
     CAISSON_CHECK(!limit || *limit >= 1);
   }
   CAISSON_CHECK(!limits.memory_bytes || *limits.memory_bytes >= caisson::verify::kMinMemoryBytes);
+  CAISSON_CHECK(!limits.stack_bytes || *limits.stack_bytes >= caisson::policy::kMinStackBytes);
   CAISSON_CHECK(request.network.allowlist || request.network.allow.empty());
   for (const std::string& entry : request.network.allow) {
     CAISSON_CHECK(!entry.empty() && entry != "*" && std::count(entry.begin(), entry.end(), ':') <= 1);

@@ -1,5 +1,5 @@
-// Any bytes may come over a connection. What is taken for a request must be one for Beast too, must not depend on how
-// the bytes are cut, and must leave exactly what follows it.
+// Any bytes may come over a connection. Beast must accept every accepted request too; acceptance must not depend on how
+// the bytes are split, and exactly the bytes after the request must remain.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,7 +51,7 @@ CAISSON_FUZZ_TARGET(request_head) {
   if (state != State::kBegun) return 0;
   CheckRequest(whole);
   const size_t length = static_cast<size_t>(whole.request().content_length);
-  const State body = whole.Admit();
+  const State body = whole.AcceptBody();
   const size_t rest = size - check.size();
   CAISSON_CHECK(body == (rest < length ? State::kBody : State::kWhole));
   if (body == State::kWhole) CAISSON_CHECK(whole.request().body == input.substr(check.size(), length));

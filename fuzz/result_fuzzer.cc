@@ -1,5 +1,5 @@
-// A result that comes back over the border may be anything. None may crash the reader, and what it believes keeps the
-// promises of a result whatever else it holds.
+// A result that crosses a trust boundary may be any bytes. None may crash the reader, and an accepted result keeps the
+// promises of a result.
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -27,7 +27,7 @@ CAISSON_FUZZ_TARGET(result) {
   CAISSON_CHECK(kStatuses.count(status) == 1);
   const bool has_class = !document->at("failure_class").is_null();
   CAISSON_CHECK(status == "cancelled" || has_class == (status != "pass"));
-  // A member that a later version adds is let pass.
+  // A member that a later version adds is accepted.
   nlohmann::json later = *document;
   later["a member of a later version"] = 1;
   CAISSON_CHECK(caisson::verify::ExpectResult(later, "").has_value());

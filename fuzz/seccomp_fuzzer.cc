@@ -30,7 +30,7 @@ struct Compared {
   SeccompOracle oracle;
 };
 
-// Most inputs would name a foreign architecture or a number that does not exist; the first byte makes them likely.
+// Most random inputs name a foreign architecture or an unknown number; the first byte makes valid ones likely.
 seccomp_data Likely(uint8_t choice, seccomp_data data) {
   if ((choice & 3) != 0) data.arch = AUDIT_ARCH_X86_64;
   if ((choice & 12) != 0) data.nr = static_cast<int>(static_cast<unsigned>(data.nr) % 480);
@@ -44,12 +44,13 @@ seccomp_data Likely(uint8_t choice, seccomp_data data) {
 }  // namespace
 
 CAISSON_FUZZ_TARGET(seccomp) {
-  static Compared balanced("balanced"), watched("balanced-watched"), strict("strict");
+  static Compared balanced("balanced"), watched("balanced-watched"), session("session"),
+      session_watched("session-watched"), strict("strict");
   seccomp_data data = {};
   if (size < 1 + sizeof(data)) return 0;
   std::memcpy(&data, bytes + 1, sizeof(data));
   data = Likely(bytes[0], data);
-  for (Compared* one : {&balanced, &watched, &strict}) {
+  for (Compared* one : {&balanced, &watched, &session, &session_watched, &strict}) {
     const SeccompOracle::Verdict expected = one->oracle.Decide(data);
     const std::optional<uint32_t> actual = one->evaluator.Run(data);
     CAISSON_CHECK(actual == expected.action);

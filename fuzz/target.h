@@ -1,4 +1,4 @@
-// A fuzz target: what is done with any bytes whatsoever. Aborts when a promise is broken.
+// A fuzz target: a function of arbitrary bytes that aborts if a promise is broken.
 //
 //   CAISSON_FUZZ_TARGET(dns) {
 //     …`bytes`, `size`…
@@ -6,7 +6,7 @@
 //   }
 //
 // Built by the preset `fuzz` it is libFuzzer's entry. Everywhere else all targets are in one program, which feeds them
-// what is kept in corpus/ (corpus_test.cc).
+// the seeds in corpus/ (corpus_test.cc).
 #pragma once
 
 #include <cstddef>

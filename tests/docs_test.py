@@ -112,7 +112,7 @@ class DocumentsTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
         # A service that this machine happens to have is not what the examples are about.
         self.environment = dict(os.environ, PATH=f"{self.binary.parent}:/usr/local/bin:/usr/bin:/bin", NO_COLOR="1",
-                                TMPDIR=str(self.place), CAISSON_URL="none")  # fmt: skip
+                                TMPDIR=str(self.place), CAISSON_URL="none", CAISSON_SESSIONS=str(self.place / "all-sessions"))  # fmt: skip
 
     def alone(self, command, seconds=SECONDS):
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=self.environment, text=True, timeout=seconds, check=False,
@@ -161,9 +161,12 @@ class DocumentsTest(unittest.TestCase):
                     if re.search("^tokens:", text, re.M):
                         with Service(tokens=file) as service:
                             self.assertEqual(service.request("GET", "/v1/jobs", headers={"Authorization": "Bearer x"}).status, 401)
-                    else:
-                        code, said = self.alone(f"caisson policy check {file}")
-                        self.assertEqual(code, 0, said)
+                        continue
+                    command = f"caisson policy check {file}"
+                    if names := re.findall(r"^  (\w+):$", text, re.M) if re.search("^kind: credentials", text, re.M) else []:
+                        command = f"caisson run --dry-run --credentials {file} --credential {names[0]} -- true"
+                    code, said = self.alone(command)
+                    self.assertEqual(code, 0, said)
         self.assertGreater(count, 5)
 
     def test_no_block_is_left_out(self):

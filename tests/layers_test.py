@@ -55,6 +55,24 @@ class LayersTest(unittest.TestCase):
                     faults.append(f"{relative}: may not include <{name}>")
         self.assertEqual(faults, [])
 
+    def test_every_grant_is_used(self):
+        """A grant that no file needs is a way in that no reviewer is asked about."""
+        layers = read_layers()
+        used = {name: (set(), set()) for name in layers}
+        for file in SOURCE.rglob("*"):
+            if file.suffix not in (".cc", ".h"):
+                continue
+            own, foreign = used[folder_of(file.relative_to(SOURCE).as_posix(), layers)]
+            for kind, name in INCLUDE.findall(file.read_text()):
+                if kind == '"':
+                    own.add(folder_of(name, layers))
+                else:
+                    foreign.add(name.split("/")[0].removesuffix(".h"))
+        unused = {
+            name: sorted((own - used[name][0]) | (foreign - used[name][1])) for name, (own, foreign) in layers.items()
+        }
+        self.assertEqual({name: grants for name, grants in unused.items() if grants}, {})
+
     def test_the_rules_bite(self):
         layers = read_layers()
         self.assertEqual(layers["base"], (set(), set()))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""Writes the tables of the documents that say what the profiles say.
+"""Writes the tables of the documents from the profiles and the source.
 
 A table stands between two marks in a document:
 
@@ -10,7 +10,7 @@ Usage: tools/doc_tables.py            rewrites every table in place
        tools/doc_tables.py --check    changes nothing; fails and names the tables that are out of date
        tools/doc_tables.py NAME       prints one table
 
-What is read: profiles/*.yaml, profiles/seccomp/*.json, the keys and metrics of src/service, and the files that a "file PATH" table shows. What the profiles do
+What is read: profiles/*.yaml, profiles/seccomp/*.json, tests/escape/resources.yaml, the keys and metrics of src/service, and the files that a "file PATH" table shows. What the profiles do
 not say (which kernel mechanism enforces a limit, which flags a mount has) is written below and compared with the source
 and with a running sandbox by tests/docs_tables_test.py.
 """
@@ -26,7 +26,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROFILES = ("balanced", "session", "strict")
-FILTERS = ("balanced", "balanced-watched", "strict")
+FILTERS = ("balanced", "balanced-watched", "session", "session-watched", "strict")
 TABLE = re.compile(r"(<!-- table: ([^>\n]+?) -->\n)(.*?)(<!-- /table -->)", re.S)
 
 # Limit -> what holds it with the cgroup drivers v2, hybrid and none.
@@ -40,8 +40,8 @@ MECHANISMS = {
     ),
     "memory_bytes": (
         "`memory.max`, `memory.swap.max` = 0, `memory.oom.group` = 1",
-        "`memory.limit_in_bytes`, `memory.memsw.limit_in_bytes`; the supervisor kills the group at the first `oom_kill`",
-        "watched: the tree is measured every 10 ms, every 3 ms above half of the limit, and killed",
+        "`memory.limit_in_bytes`, `memory.memsw.limit_in_bytes`; the supervisor kills the group at the first `oom_kill`; `memory.kmem.tcp.limit_in_bytes` for what sockets hold, which is added to it",
+        "watched: the tree is measured every 10 ms, every 3 ms above half of the limit, and killed; memory that no process maps every 20 ms",
     ),
     "processes": (
         "`pids.max`",
@@ -51,6 +51,12 @@ MECHANISMS = {
     "output_bytes": ("bytes counted while they stream; the sandbox is killed",) * 3,
     "scratch_bytes": ("size of the tmpfs, and `RLIMIT_FSIZE` for one file",) * 3,
     "scratch_inodes": ("`nr_inodes` of the tmpfs",) * 3,
+    "cpu_time_ms": (
+        "`cpu.stat` of the group, looked at before it can be used up, and at the end",
+        "the same file, of the v2 group",
+        "watched: the tree's times every 10 ms, and what PID 1 reaped at the end",
+    ),
+    "stack_bytes": ("`RLIMIT_STACK`, soft and hard; never more than the caller's own hard limit",) * 3,
 }
 
 # A few of the calls that no filter lists, by which people look for the rule.
@@ -100,10 +106,9 @@ def spell(value):
 def limits():
     profiles = [profile(name) for name in PROFILES]
     rows = []
-    for limit in profiles[0]["limits"]:
-        v2, hybrid, none = MECHANISMS[limit]
+    for limit, (v2, hybrid, none) in MECHANISMS.items():
         mechanism = (v2, "the same" if hybrid == v2 else hybrid, "the same" if none == v2 else none)
-        rows.append((f"`{limit}`", *(spell(one["limits"][limit]) for one in profiles), *mechanism))
+        rows.append((f"`{limit}`", *(spell(one["limits"].get(limit, "not limited")) for one in profiles), *mechanism))
     return table(("limit", *PROFILES, "cgroup v2", "hybrid", "none"), *rows)
 
 
@@ -111,7 +116,7 @@ def limit_values():
     profiles = [profile(name) for name in PROFILES]
     return table(
         ("limit", *PROFILES),
-        *((f"`{limit}`", *(spell(one["limits"][limit]) for one in profiles)) for limit in profiles[0]["limits"]),
+        *((f"`{limit}`", *(spell(one["limits"].get(limit, "not limited")) for one in profiles)) for limit in MECHANISMS),
     )
 
 
@@ -122,6 +127,16 @@ def environment():
         values = {variables[one].get(name) for one in PROFILES}
         rows.append((f"`{name}`", code(str(value) for value in sorted(values, key=str))))
     return table(("variable", "value"), *rows)
+
+
+def probes():
+    entries = [profile(name)["probes"] for name in PROFILES]
+    assert all(other == entries[0] for other in entries), "probes differ: give the table a column"
+    rows = []
+    for entry in entries[0]:
+        matched = f"calls refused with the reason `{entry['reason']}`" if "reason" in entry else f"writes below `{entry['write']}`"
+        rows.append((matched, entry["why"]))
+    return table(("probe", "why"), *rows)
 
 
 def mounts():
@@ -139,10 +154,11 @@ def mounts():
         ("place", "what is there", "flags"),
         ("`/`", "a tmpfs of 2 MiB and 1024 inodes with the directories below and nothing else", read_only),
         (code(one["system_paths"]), "the host's, where it has them; a link stays a link", read_only),
+        ("`/usr/lib32`, `/usr/libx32`, `/usr/lib/i386-linux-gnu`", "the host's, where it has them: to read, not to execute", read_only + ", noexec"),
         ("`/etc`", "made: " + code(("passwd", "group", "nsswitch.conf", "resolv.conf", "hosts", "hostname")), read_only),
         (code(one["etc_paths"]), "the host's, where it has them", read_only),
         (code(f"/dev/{name}" for name in one["devices"]), "the host's devices", "ro, nosuid, noexec"),
-        (code(("/dev/tty", "/dev/pts")), "only with a terminal (`-t`): the device, and a devpts of its own", "nosuid, noexec"),
+        (code(("/dev/tty", "/dev/pts")), "the controlling terminal, where a program has one, and a devpts of its own with at most 64 terminals", "ro, nosuid, noexec"),
         ("`/proc`", "of the own pid namespace; in strict only its processes", "ro, nosuid, nodev, noexec"),
         (code(f"/proc/{name}" for name in proc["masked_files"]), "covered by `/dev/null`; not there in strict", "ro, nosuid, noexec"),
         (
@@ -165,16 +181,16 @@ def risk():
         conditions += [f"label `{key}: {value}`" for key, value in when.get("labels", {}).items()]
         conditions += [f"{key}: {code(when[key])}" for key in ("sources", "languages") if key in when]
         rows.append((
-            f"`{rule['id']}`", " and ".join(conditions) or "always", f"`{rule['tier']}`",
-            f"`{rule['approval']}`" if "approval" in rule else "nobody's", rule["why"],
+            f"`{rule['id']}`", " and ".join(conditions) or "always", f"`{rule['strength']}`",
+            f"`{rule['approval']}`" if "approval" in rule else "none", rule["why"],
         ))  # fmt: skip
-    return table(("rule", "when", "weakest tier", "approval", "why"), *rows)
+    return table(("rule", "when", "weakest strength", "approval", "why"), *rows)
 
 
-def tiers():
+def strengths():
     return table(
-        ("tier", "what it is, and why not the next cheaper one"),
-        *((f"`{name}`", text.strip()) for name, text in read_yaml("profiles/policy.yaml")["tiers"].items()),
+        ("strength", "what it is, and why not the next cheaper one"),
+        *((f"`{name}`", text.strip()) for name, text in read_yaml("profiles/policy.yaml")["strengths"].items()),
     )
 
 
@@ -316,6 +332,32 @@ def metrics():
     return table(("metric", "type", "meaning"), *((f"`{name}`", kind.lower(), literal(text)) for name, kind, text in rows))
 
 
+MODES = ("v2", "hybrid", "delegated", "none")  # cgroups of root, of root on v1 controllers, of a user; none
+
+
+def of_modes(value, unused):
+    """One text, or what differs between the modes; modes that say the same are named together."""
+    if value is None:
+        return f"not consumed: {unused}"
+    if isinstance(value, str):
+        return value
+    texts = {}
+    for mode in MODES:
+        one = value[mode]
+        text = one if isinstance(one, str) else f"**absent**: {one['absent']}; reported as `{one['reported']}`"
+        texts.setdefault(text, []).append(mode)
+    return "; ".join(f"{', '.join(modes)}: {text}" for text, modes in texts.items())
+
+
+def resources():
+    rows = []
+    for one in read_yaml("tests/escape/resources.yaml"):
+        unused = one.get("unused")
+        meter = "" if unused else of_modes(one.get("meter"), unused)
+        rows.append((one["what"], of_modes(one.get("wall"), unused), meter, ", ".join(one["rows"])))
+    return table(("resource", "wall", "meter", "rows"), *rows)
+
+
 def shown_file(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     return f"```yaml\n# {path}\n{text}```\n"
@@ -326,8 +368,9 @@ TABLES = {
     "limit-values": limit_values,
     "environment": environment,
     "mounts": mounts,
+    "probes": probes,
     "risk": risk,
-    "tiers": tiers,
+    "strengths": strengths,
     "syscall-counts": syscall_counts,
     "syscalls": syscalls,
     "syscall-arguments": syscall_arguments,
@@ -335,6 +378,7 @@ TABLES = {
     "syscall-changes": syscall_changes,
     "configuration": configuration,
     "metrics": metrics,
+    "resources": resources,
 }
 
 

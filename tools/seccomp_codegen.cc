@@ -1,6 +1,6 @@
-// Why this is not left to libseccomp: it cannot express "everything the other rules did not match". Given a NOTIFY rule
-// with an argument and an ALLOW rule without one, it drops the first without a word, and its argument chains do not go
-// back to a sibling once a first comparison held. Here the rules of a call are a plain list, tried in order, and
+// libseccomp does not do this because it cannot express "everything the other rules did not match". Given a NOTIFY rule
+// with an argument and an ALLOW rule without one, it silently drops the first, and its argument chains do not return to
+// a sibling after a first comparison matched. Here the rules of a call are a plain list, tried in order, and
 // seccomp_program_test compares the result with the meaning of the JSON.
 #include "seccomp_codegen.h"
 
@@ -124,8 +124,8 @@ std::vector<Segment> MakeSegments(const Policy& policy) {
   return segments;
 }
 
-// Appends a binary search over the segments [begin, end). Nothing but the number is looked at on the way, so that the
-// kernel can cache calls that are always allowed.
+// Appends a binary search over the segments [begin, end). The search reads only the number, so that the kernel can
+// cache calls that are always allowed.
 Code GenerateSearch(const std::vector<Segment>& segments, size_t begin, size_t end) {
   if (end - begin == 1) return segments[begin].code;
   const size_t middle = begin + (end - begin) / 2;

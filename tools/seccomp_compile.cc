@@ -1,7 +1,7 @@
 // Compiles a system-call policy into C++ source, when the project is built:
 //   seccomp_compile NAME POLICY.json OUT.cc   the program and its notify rules, as kSeccompName
 //   seccomp_compile --names OUT.cc            the names of the native system calls
-// What is linked into the sandbox is data only: neither a JSON parser nor a filter compiler runs there.
+// Only data is linked into the sandbox: neither a JSON parser nor a filter compiler runs there.
 #include <openssl/sha.h>
 
 #include <cctype>
@@ -117,7 +117,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   Policy policy = LoadPolicy(argv[2]);
-  // The mistake the masks are there against, for a build that shows that it would be noticed.
+  // The mistake that the masks prevent, for a build that proves that the tests would notice it.
   if (first == "balanced-unmasked") CompareWholeRegisters(policy);
   WriteFile(argv[3], WriteProgram(first, policy));
   return 0;

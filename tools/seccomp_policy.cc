@@ -117,7 +117,8 @@ PolicyNotice ParseNotice(const json& extension) {
 
 PolicyTest ParseTest(const json& object) {
   RequireKeys(object, "an argument", {"index", "value", "valueTwo", "op"});
-  // The other operators compare all 64 bits of a register of which the kernel reads 32: a set high bit would slip by.
+  // The other operators compare all 64 bits of a register of which the kernel reads 32: a set high bit would bypass
+  // them.
   if (StringMember(object, "op") != "SCMP_CMP_MASKED_EQ") throw PolicyError("'op' is not SCMP_CMP_MASKED_EQ");
   PolicyTest test;
   test.index = static_cast<unsigned>(NumberMember(object, "index", 5));
@@ -130,14 +131,19 @@ PolicyTest ParseTest(const json& object) {
   return test;
 }
 
-uint32_t ParseAction(const json& object, const char* action_key, const char* errno_key) {
+// `ignored`: the call is mere advice to the kernel, so "no error" is a truthful answer although the call is not made.
+uint32_t ParseAction(const json& object, const char* action_key, const char* errno_key, bool ignored) {
   const std::string action = StringMember(object, action_key);
   if (action == "SCMP_ACT_ERRNO") {
     const uint64_t errno_value = NumberMember(object, errno_key, kMaxErrno);
-    if (errno_value == 0) throw PolicyError(std::string("'") + errno_key + "' is 0: the call would seem to succeed");
+    if (errno_value == 0 && !ignored) {
+      throw PolicyError(std::string("'") + errno_key + "' is 0: the call would seem to succeed; say 'ignored'");
+    }
+    if (errno_value != 0 && ignored) throw PolicyError("'ignored' with an error");
     return SECCOMP_RET_ERRNO | static_cast<uint32_t>(errno_value);
   }
   if (object.contains(errno_key)) throw PolicyError(std::string("'") + errno_key + "' is only for SCMP_ACT_ERRNO");
+  if (ignored) throw PolicyError("'ignored' is only for SCMP_ACT_ERRNO");
   if (action == "SCMP_ACT_ALLOW") return SECCOMP_RET_ALLOW;
   if (action == "SCMP_ACT_NOTIFY") return SECCOMP_RET_USER_NOTIF;
   throw PolicyError("unknown '" + std::string(action_key) + "': '" + action + "'");
@@ -155,7 +161,9 @@ void ParseEntry(const json& entry, std::map<int, std::vector<PolicyRule>>& rules
   RequireKeys(entry, "a rule", {"names", "action", "errnoRet", "args", "comment", "x-caisson"});
   StringMember(entry, "comment");
   PolicyRule rule;
-  rule.action = ParseAction(entry, "action", "errnoRet");
+  const bool ignored = entry.contains("x-caisson") && entry["x-caisson"].contains("ignored");
+  if (ignored && entry["x-caisson"]["ignored"] != true) throw PolicyError("'ignored' is not true");
+  rule.action = ParseAction(entry, "action", "errnoRet", ignored);
   std::set<unsigned> indexes;
   if (entry.contains("args")) {
     for (const json& argument : ArrayMember(entry, "args")) {
@@ -173,7 +181,7 @@ void ParseEntry(const json& entry, std::map<int, std::vector<PolicyRule>>& rules
       RequireKeys(extension, "'x-caisson'", {"do", "class", "reason", "errno", "except"});
       rule.notice = ParseNotice(extension);
     } else {
-      RequireKeys(extension, "'x-caisson' of a rule that does not notify", {"except"});
+      RequireKeys(extension, "'x-caisson' of a rule that does not notify", {"except", "ignored"});
     }
     if (extension.contains("except")) {
       if (extension["except"] != true) throw PolicyError("'except' is not true");
@@ -197,7 +205,7 @@ std::string ReadFile(const std::string& path) {
   return text;
 }
 
-// The parser would keep the last of two equal keys and say nothing.
+// The parser would silently keep the last of two equal keys.
 json ParseWithoutDuplicates(const std::string& text) {
   std::vector<std::set<std::string>> open_objects;
   return json::parse(text, [&open_objects](int, json::parse_event_t event, json& parsed) {
@@ -221,14 +229,14 @@ void ParseRules(const json& document, std::map<int, std::vector<PolicyRule>>& ru
 }
 
 Policy ParsePolicy(const std::string& text, const json& document) {
-  // A base that extends again is refused here as an unknown key: one step is all anyone can keep in mind.
+  // A base that extends another file is refused here as an unknown key: one step keeps files readable.
   RequireKeys(document, "a policy",
               {"defaultAction", "defaultErrnoRet", "architectures", "syscalls", "x-caisson-foreign-architecture"});
   Policy policy;
   policy.source = text;
-  policy.default_action = ParseAction(document, "defaultAction", "defaultErrnoRet");
+  policy.default_action = ParseAction(document, "defaultAction", "defaultErrnoRet", false);
   if ((policy.default_action & SECCOMP_RET_ACTION_FULL) != SECCOMP_RET_ERRNO) {
-    throw PolicyError("'defaultAction' is not SCMP_ACT_ERRNO: what nobody listed must not happen");
+    throw PolicyError("'defaultAction' is not SCMP_ACT_ERRNO: unlisted calls must be refused");
   }
   if (Member(document, "architectures") != json::array({"SCMP_ARCH_X86_64"})) {
     throw PolicyError("'architectures' is not [\"SCMP_ARCH_X86_64\"]");

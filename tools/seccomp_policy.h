@@ -1,9 +1,9 @@
 // A system-call policy as written in profiles/seccomp/*.json: the LinuxSeccomp shape of the OCI runtime specification,
-// with `x-caisson` keys for what that shape cannot say. Build-time only.
+// with `x-caisson` keys for what that shape cannot express. Build-time only.
 //
 // Meaning: the rules of one system call are tried in the order of the file and the first match decides; a call without
 // a matching rule gets the default action. A rule without arguments that follows others of the same call must be marked
-// `"x-caisson": {"except": true}` ("everything the others did not match"), so that nobody shadows a rule by accident.
+// `"x-caisson": {"except": true}` ("everything the others did not match"), so that no rule is shadowed by accident.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace caisson::tools {
 
-// What is wrong with the policy, for whoever wrote it.
+// A fault of the policy, described for its author.
 class PolicyError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,7 +1,5 @@
 #include "attest/envelope.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,16 +17,7 @@ namespace {
 using nlohmann::json;
 using namespace verify;  // its readers
 
-std::string EncodeBase64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a NUL
-  const int size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(size));
-  return text;
-}
-
-// DSSE lets a signer choose between the two alphabets of RFC 4648; a mixture is neither.
+// DSSE lets a signer choose between the two alphabets of RFC 4648. A mixture of both is refused.
 Result<std::string> ReadBase64(const json& value, const std::string& path) {
   CAISSON_TRY(std::string text, ReadString(value, path));
   if (text.find_first_of("+/") == std::string::npos) {
@@ -78,7 +67,7 @@ Result<Envelope> ParseEnvelope(std::string_view text) {
 }
 
 struct Signer {
-  const PublicKey* key = nullptr;  // whose signature holds; null: nobody's
+  const PublicKey* key = nullptr;  // the key whose signature is valid; null: none
   bool was_named = false;          // a signature was there to be checked with a key given
 };
 
@@ -112,14 +101,14 @@ Verification Broken(Fault fault, std::string message) {
   return verification;
 }
 
-// Nothing when the statement is about `result` and says of it what it says.
+// Nothing when the statement describes `result` truthfully.
 std::optional<std::string> Difference(const Statement& statement, std::string_view result) {
   const std::string digest = Sha256Hex(result);
   if (statement.digests.result != digest)
     return "the result's SHA-256 is " + digest + ", but " + statement.digests.result + " was signed";
   const Result<Statement> expected = StatementOf(result, statement.job_id, statement.time);
   if (!expected) return "the result cannot be read: " + expected.error().message;
-  if (Canonical(*expected) != Canonical(statement)) return "the statement says something else than the result";
+  if (Canonical(*expected) != Canonical(statement)) return "the statement contradicts the result";
   return std::nullopt;
 }
 
@@ -134,7 +123,10 @@ std::string Pae(std::string_view payload_type, std::string_view payload) {
 Result<std::string> Sign(std::string_view result, const PrivateKey& key, const SignOptions& options) {
   CAISSON_TRY(const Statement statement,
               StatementOf(result, options.job_id, options.time.empty() ? UtcNow() : options.time));
-  const std::string payload = Canonical(statement);
+  return SignPayload(Canonical(statement), key);
+}
+
+std::string SignPayload(std::string_view payload, const PrivateKey& key) {
   json envelope = {{"payloadType", kPayloadType}, {"payload", EncodeBase64(payload)}};
   envelope["signatures"].push_back({{"keyid", key.id()}, {"sig", EncodeBase64(key.Sign(Pae(kPayloadType, payload)))}});
   return envelope.dump();
@@ -158,24 +150,34 @@ const char* FaultName(Fault fault) {
   return "malformed";
 }
 
-Verification VerifyEnvelope(std::string_view envelope, const std::vector<PublicKey>& keys,
-                            std::optional<std::string_view> result) {
-  const Result<Envelope> parsed = ParseEnvelope(envelope);
-  if (!parsed) return Broken(Fault::kMalformed, parsed.error().message);
+OpenedEnvelope OpenEnvelope(std::string_view envelope, const std::vector<PublicKey>& keys) {
+  const auto broken = [](Fault fault, std::string message) {
+    OpenedEnvelope opened;
+    opened.finding = Finding{fault, std::move(message)};
+    return opened;
+  };
+  Result<Envelope> parsed = ParseEnvelope(envelope);
+  if (!parsed) return broken(Fault::kMalformed, parsed.error().message);
   if (parsed->payload_type != kPayloadType) {
-    return Broken(Fault::kOtherType,
+    return broken(Fault::kOtherType,
                   "payloadType: " + Quoted(parsed->payload_type) + " where " + Quoted(kPayloadType) + " is due");
   }
   const Signer signer = FindSigner(*parsed, keys);
   if (!signer.was_named) {
-    return Broken(Fault::kUnknownKey,
-                  "signatures: none is by a key that was given; those named are " + KeyIdsOf(*parsed));
+    return broken(Fault::kUnknownKey, "signatures: none is by a given key; the envelope names " + KeyIdsOf(*parsed));
   }
   if (signer.key == nullptr) {
-    return Broken(Fault::kBadSignature,
-                  "signatures: none holds; the payload was changed after it was signed, or never was");
+    return broken(Fault::kBadSignature,
+                  "signatures: none is valid; the payload was changed after it was signed, or was never signed");
   }
-  Result<Statement> statement = ParseStatement(parsed->payload);
+  return {std::nullopt, std::move(parsed->payload), signer.key->id()};
+}
+
+Verification VerifyEnvelope(std::string_view envelope, const std::vector<PublicKey>& keys,
+                            std::optional<std::string_view> result) {
+  OpenedEnvelope opened = OpenEnvelope(envelope, keys);
+  if (opened.finding) return Broken(opened.finding->fault, std::move(opened.finding->message));
+  Result<Statement> statement = ParseStatement(opened.payload);
   if (!statement) return Broken(Fault::kStatement, "payload: " + statement.error().message);
   if (result) {
     if (const std::optional<std::string> difference = Difference(*statement, *result))
@@ -183,7 +185,7 @@ Verification VerifyEnvelope(std::string_view envelope, const std::vector<PublicK
   }
   Verification verification;
   verification.statement = *std::move(statement);
-  verification.key_id = signer.key->id();
+  verification.key_id = std::move(opened.key_id);
   return verification;
 }
 

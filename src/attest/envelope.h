@@ -5,8 +5,8 @@
 //   Verification verification = VerifyEnvelope(envelope, keys, result);
 //   if (!verification.finding) Believe(verification.statement);
 //
-// A signature covers PAE(payloadType, payload): "DSSEv1", and both with their lengths in front, so that no payload can
-// be taken for one of another type, and no bytes can move between the two.
+// A signature covers PAE(payloadType, payload): "DSSEv1", and both with their lengths in front, so that a payload
+// cannot be read as another type, and no byte can move between the two.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline constexpr char kPayloadType[] = "application/vnd.in-toto+json";
 inline constexpr size_t kMaxEnvelopeBytes = size_t{64} << 10;
 inline constexpr size_t kMaxSignatures = 16;
 
-// What is signed. Lengths count bytes.
+// The signed bytes. Lengths count bytes.
 std::string Pae(std::string_view payload_type, std::string_view payload);
 
 struct SignOptions {
@@ -33,15 +33,18 @@ struct SignOptions {
   std::string time;    // empty: now
 };
 
-// `result` is the result document, byte for byte as it is kept: that is what its digest covers. Errors are
+// `result` is the result document, byte for byte as it is kept: the digest covers these bytes. Errors are
 // ErrorKind::kInvalid. The envelope is one line of JSON without its end.
 Result<std::string> Sign(std::string_view result, const PrivateKey& key, const SignOptions& options);
 
+// The same for any payload of the type kPayloadType.
+std::string SignPayload(std::string_view payload, const PrivateKey& key);
+
 enum class Fault {
   kMalformed,     // not an envelope: JSON, a member, or base64
-  kOtherType,     // an envelope around something else
-  kUnknownKey,    // signed, but by none of the keys given
-  kBadSignature,  // said to be signed by a key given, and is not: changed afterwards, or forged
+  kOtherType,     // an envelope with another payload type
+  kUnknownKey,    // signed by none of the given keys
+  kBadSignature,  // names a given key, but the signature is wrong: changed afterwards, or forged
   kStatement,     // truly signed, but not a statement about a verification
   kOtherResult,   // about another result document than the one given
 };
@@ -52,15 +55,23 @@ struct Finding {
   std::string message;  // names the place and the cause; fit for a terminal
 };
 
+// What a trusted key signed, before it is known what it says.
+struct OpenedEnvelope {
+  std::optional<Finding> finding;  // none: the signature holds
+  std::string payload;             // only then
+  std::string key_id;              // whose signature holds; likewise
+};
+OpenedEnvelope OpenEnvelope(std::string_view envelope, const std::vector<PublicKey>& keys);
+
 struct Verification {
   std::optional<Finding> finding;  // none: all is well
   Statement statement;             // only when all is well
   std::string key_id;              // whose signature holds; likewise
 };
 
-// One good signature by one of `keys` is enough. What an envelope says outside of payload and payloadType is signed by
-// nobody: a keyid only picks the keys to try, and members DSSE does not name are not looked at, as it asks.
-// With `result`, the statement must be about these very bytes.
+// One good signature by one of `keys` is enough. Only payload and payloadType are signed. A keyid therefore only
+// selects the keys to try, and members that DSSE does not define are ignored, as DSSE demands. If `result` is given,
+// the statement must describe exactly these bytes.
 Verification VerifyEnvelope(std::string_view envelope, const std::vector<PublicKey>& keys,
                             std::optional<std::string_view> result = std::nullopt);
 

@@ -92,8 +92,7 @@ TEST_F(Envelopes, ThatContradictTheirResultAreRefused) {
   json statement = json::parse(*verify::DecodeBase64(envelope_["payload"].get<std::string>()));
   statement["predicate"]["tier"] = "test";
   EXPECT_FALSE(Judge(Signed(statement.dump())).finding);
-  EXPECT_EQ(Finding(Signed(statement.dump()).dump(), kResult),
-            "other_result: the statement says something else than the result");
+  EXPECT_EQ(Finding(Signed(statement.dump()).dump(), kResult), "other_result: the statement contradicts the result");
 }
 
 TEST_F(Envelopes, ShowEveryChangeOfThePayload) {
@@ -109,8 +108,9 @@ TEST_F(Envelopes, ShowEveryChangeOfThePayload) {
 
 TEST_F(Envelopes, OfStrangersAreRefused) {
   EXPECT_EQ(Finding(*Sign(kResult, other_.secret, {})),
-            "unknown_key: signatures: none is by a key that was given; those named are \"" + other_.secret.id() + "\"");
-  // The id is only a hint: borrowing a trusted one does not help, and leaving it out does not harm.
+            "unknown_key: signatures: none is by a given key; the envelope names \"" + other_.secret.id() + "\"");
+  // The id is only a hint: a trusted id does not make a forged signature valid, and a missing id does not make a valid
+  // one fail.
   json forged = json::parse(*Sign(kResult, other_.secret, {}));
   forged["signatures"][0]["keyid"] = key_.secret.id();
   EXPECT_EQ(Judge(forged).finding->fault, Fault::kBadSignature);

@@ -22,7 +22,7 @@ namespace caisson::attest {
 namespace {
 
 constexpr size_t kSignatureBytes = 64;
-constexpr size_t kMaxPemBytes = 16384;  // ours take some hundred; people put comments in front
+constexpr size_t kMaxPemBytes = 16384;  // our files have a few hundred bytes; people add comments
 
 struct FreeBio {
   void operator()(BIO* bio) const { BIO_free(bio); }
@@ -33,7 +33,7 @@ struct FreeDigest {
 };
 using OwnedDigest = std::unique_ptr<EVP_MD_CTX, FreeDigest>;
 
-// Bytes that must not outlive their use.
+// Secret bytes: wiped when they are released.
 struct Secret {
   Secret() = default;
   explicit Secret(std::string text) : bytes(std::move(text)) {}
@@ -43,11 +43,12 @@ struct Secret {
   std::string bytes;
 };
 
-// SECURITY: OpenSSL's configuration file can name libraries to load, and the environment can name the file. Who may
-// choose our environment would choose our code. So it is not read; nothing here needs it.
+// SECURITY: OpenSSL's configuration file can name libraries to load, and the environment can name the file. A caller
+// who controls our environment could thereby load code into this process. So the file is not read; nothing here needs
+// it.
 void IgnoreConfiguration() { OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr); }
 
-// A key file is read without asking anybody for a passphrase.
+// A key file is read without a prompt for a passphrase.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
 OwnedBio ReaderOf(std::string_view pem) { return OwnedBio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
@@ -70,12 +71,12 @@ std::string IdOf(EVP_PKEY* key) {
 Status ExpectEd25519(const OwnedKey& key, const char* what) {
   if (key == nullptr) return Error::Invalid(std::string("holds no ") + what);
   if (EVP_PKEY_get_base_id(key.get()) != EVP_PKEY_ED25519)
-    return Error::Invalid("is a key of another kind; only Ed25519 is taken");
+    return Error::Invalid("is a key of another kind; only Ed25519 is accepted");
   return {};
 }
 
 Status WriteNew(const std::string& path, mode_t mode, std::string_view text) {
-  // O_EXCL follows no link in the last place, dangling or not.
+  // O_EXCL does not follow a symbolic link in the last component, dangling or not.
   UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!file && errno == EEXIST) return Error::Invalid(path + ": exists already; a key is never overwritten");
   if (!file) return Error::Invalid(path + ": " + std::strerror(errno));
@@ -145,7 +146,7 @@ std::string PrivateKey::Sign(std::string_view message) const {
 Result<std::string> GenerateKey(const std::string& path) {
   IgnoreConfiguration();
   const OwnedKey key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
-  // The secure kind of buffer is wiped when it goes.
+  // OpenSSL wipes a secure buffer when it is freed.
   const OwnedBio secret(BIO_new(BIO_s_secmem()));
   const OwnedBio open(BIO_new(BIO_s_mem()));
   if (key == nullptr ||
@@ -166,7 +167,7 @@ Result<PrivateKey> LoadPrivateKey(const std::string& path) {
   KeyFile file;
   CAISSON_TRY_VOID(ReadKeyFile(path, file));
   if ((file.info.st_mode & 077) != 0)
-    return Error::Invalid(path + ": others than its owner can use this private key; run: chmod 600 " + path);
+    return Error::Invalid(path + ": users other than the owner can use this private key; run: chmod 600 " + path);
   if (file.info.st_uid != ::geteuid() && file.info.st_uid != 0) {
     return Error::Invalid(path + ": this private key belongs to uid " + std::to_string(file.info.st_uid) +
                           ", who could sign with it; run: chown " + std::to_string(::geteuid()) + " " + path);

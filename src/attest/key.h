@@ -1,5 +1,5 @@
-// Ed25519 keys (RFC 8032) in the files everybody can read: PKCS#8 and SubjectPublicKeyInfo, both PEM, as `openssl pkey`
-// writes them. A key is named by its id, the SHA-256 of its SubjectPublicKeyInfo in DER.
+// Ed25519 keys (RFC 8032) in common file formats: PKCS#8 and SubjectPublicKeyInfo, both PEM, as `openssl pkey` writes
+// them. A key is named by its id, the SHA-256 of its SubjectPublicKeyInfo in DER.
 //
 // Keys are immutable: any number of threads may sign and verify with one.
 #pragma once
@@ -47,12 +47,12 @@ class PrivateKey {
   std::string id_;
 };
 
-// Makes a key: the private half in `path`, for its owner only, the public half in `path`.pub. Neither may exist, not
-// even as a link; on an error neither is left behind. Returns the id.
+// Creates a key: the private half in `path`, readable by its owner only, the public half in `path`.pub. Neither may
+// exist, not even as a link; on an error neither is left behind. Returns the id.
 Result<std::string> GenerateKey(const std::string& path);
 
-// SECURITY: whoever can read the file can sign in our name, so one that group or others can read, or that belongs to
-// somebody else than us and root, is refused rather than used with a warning.
+// SECURITY: a process that can read the file can sign in our name. A file that group or others can read, or that
+// belongs to a user other than ours and root, is refused; a warning would not be enough.
 Result<PrivateKey> LoadPrivateKey(const std::string& path);
 Result<PublicKey> LoadPublicKey(const std::string& path);
 

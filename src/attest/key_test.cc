@@ -104,7 +104,7 @@ TEST(Keys, OfOtherKindsAreRefused) {
   EXPECT_EQ(fault(PrivatePem(Bytes(kVectors[0].seed))), "holds no public key (PEM, BEGIN PUBLIC KEY)");
   // X25519: the same length, for another purpose.
   EXPECT_EQ(fault(Pem("PUBLIC KEY", Bytes("302a300506032b656e032100") + Bytes(kVectors[0].public_key))),
-            "is a key of another kind; only Ed25519 is taken");
+            "is a key of another kind; only Ed25519 is accepted");
   EXPECT_FALSE(PrivateKey::FromPem(PublicPem(Bytes(kVectors[0].public_key))));
   EXPECT_FALSE(
       PrivateKey::FromPem(Pem("PRIVATE KEY", Bytes("302e020100300506032b656e04220420") + Bytes(kVectors[0].seed))));
@@ -168,7 +168,8 @@ TEST_F(KeyFiles, ThatOthersCanReadAreRefused) {
   ASSERT_TRUE(GenerateKey(path_));
   for (const mode_t mode : {0640U, 0604U, 0660U, 0610U}) {
     ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
-    EXPECT_EQ(FaultOfLoading(), path_ + ": others than its owner can use this private key; run: chmod 600 " + path_);
+    EXPECT_EQ(FaultOfLoading(),
+              path_ + ": users other than the owner can use this private key; run: chmod 600 " + path_);
   }
   ASSERT_EQ(::chmod(path_.c_str(), 0400), 0);
   EXPECT_EQ(FaultOfLoading(), "accepted");
@@ -180,7 +181,7 @@ TEST_F(KeyFiles, ThatOthersCanReadAreRefused) {
 
 TEST_F(KeyFiles, MustBeKeys) {
   EXPECT_NE(FaultOfLoading().find("No such file"), std::string::npos);
-  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);  // one that nobody writes to must not make us wait
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);  // a pipe without a writer must not block the reader
   EXPECT_EQ(FaultOfLoading(), path_ + ": not a regular file");
   std::filesystem::remove(path_);
   std::ofstream(path_) << "no key";

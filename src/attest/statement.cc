@@ -16,7 +16,7 @@ using namespace verify;  // its readers: every second word below
 
 constexpr size_t kMaxHostCharacters = 128;  // uname(2) gives at most 64 bytes
 
-// What the verdict is, as opposed to what it took: no times, no process ids, no output.
+// The verdict without the circumstances of the run: no times, no process ids, no output.
 constexpr const char* kVerdictMembers[] = {"status", "failure_class", "terminal_event", "tier", "exit_code"};
 
 // nlohmann::json keeps members sorted by the bytes of their names.
@@ -68,10 +68,11 @@ bool AgreesWithClass(VerdictStatus status, const std::string& failure_class) {
 }
 
 Result<Digests> ReadDigests(const json& value, const std::string& path) {
-  CAISSON_TRY_VOID(ExpectObject(value, path, {"source", "policy", "isolation", "verdict", "result"}));
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"source", "policy", "image", "isolation", "verdict", "result"}));
   Digests digests;
   CAISSON_TRY(digests.source, ReadNullable(value, path, "source", ReadSha256));
   CAISSON_TRY(digests.policy, ReadNullable(value, path, "policy", ReadSha256));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "image", digests.image, ReadSha256));
   CAISSON_TRY(digests.isolation, ReadNullable(value, path, "isolation", ReadSha256));
   CAISSON_TRY(digests.verdict, ReadRequired(value, path, "verdict", ReadSha256));
   CAISSON_TRY(digests.result, ReadRequired(value, path, "result", ReadSha256));
@@ -107,7 +108,7 @@ Result<Statement> ReadPredicate(const json& value, const std::string& path) {
   return statement;
 }
 
-// A verdict without a source is about nothing but the document that gives it.
+// Without a source, the subject is the result document itself.
 json SubjectOf(const Digests& digests) {
   const bool has_source = !digests.source.empty();
   return {{"name", has_source ? "source" : "result"},
@@ -156,6 +157,7 @@ Result<Statement> StatementOf(std::string_view result, const std::string& job_id
   statement.time = time;
   statement.digests.source = BareDigest(document, "source_digest");
   statement.digests.policy = BareDigest(document, "policy_digest");
+  if (const json* image = FindMember(document, "image")) statement.digests.image = BareDigest(*image, "digest");
   if (const json* isolation = FindMember(document, "isolation")) {
     statement.digests.isolation = Sha256Hex(Dump(*isolation));
   }
@@ -165,7 +167,7 @@ Result<Statement> StatementOf(std::string_view result, const std::string& job_id
   statement.digests.result = Sha256Hex(result);
   statement.caisson_version = host->at("caisson_version");
   statement.kernel = host->at("kernel");
-  // A result may hold texts that a statement may not: nothing is signed that would not be accepted afterwards.
+  // A result may hold texts that a statement may not. Check first, so that every signed statement is accepted later.
   return ParseStatement(Canonical(statement));
 }
 
@@ -184,6 +186,7 @@ std::string Canonical(const Statement& statement) {
                       {"verdict", digests.verdict},
                       {"result", digests.result}}},
                     {"host", {{"caisson_version", statement.caisson_version}, {"kernel", statement.kernel}}}};
+  if (!digests.image.empty()) predicate["digests"]["image"] = digests.image;
   if (!statement.job_id.empty()) predicate["job_id"] = statement.job_id;
   json document = {{"_type", kStatementType}, {"predicateType", kPredicateType}, {"predicate", std::move(predicate)}};
   document["subject"].push_back(SubjectOf(digests));
@@ -195,7 +198,7 @@ Result<Statement> ParseStatement(std::string_view text) {
   bounds.max_bytes = kMaxStatementBytes;
   CAISSON_TRY(const json root, ReadJson(text, bounds));
   if (!root.is_object()) return WrongTypeError("", "an object", root);
-  // First of all: under another type the rest means something else.
+  // Checked first: under another type the other members mean something else.
   CAISSON_TRY_VOID(ExpectConstant(root, "", "_type", kStatementType));
   CAISSON_TRY_VOID(ExpectConstant(root, "", "predicateType", kPredicateType));
   CAISSON_TRY_VOID(ExpectObject(root, "", {"_type", "subject", "predicateType", "predicate"}));

@@ -1,4 +1,4 @@
-// What a signature says: an in-toto Statement v1 about one verification. See schemas/attestation.schema.json.
+// The signed content: an in-toto Statement v1 about one verification. See schemas/attestation.schema.json.
 //
 // Its subject is the source that was verified, by digest. Its predicate names the verdict and binds everything the
 // verdict rests on by SHA-256: the source, the policy in force, the isolation that was applied, the verdict itself, and
@@ -24,6 +24,7 @@ inline constexpr size_t kMaxStatementBytes = size_t{16} << 10;
 struct Digests {
   std::string source;     // of the tree under test: the result's source_digest
   std::string policy;     // the result's policy_digest
+  std::string image;      // of the image that the result names
   std::string isolation;  // of the result's member isolation, in canonical form
   std::string
       verdict;  // of its members status, failure_class, terminal_event, tier, exit_code: equal for equal verdicts
@@ -43,15 +44,15 @@ struct Statement {
   std::string kernel;           // it ran on
 };
 
-// What is to be said about a result document. Errors are ErrorKind::kInvalid: `result` must be a verification result
+// Makes the statement about a result document. Errors are ErrorKind::kInvalid: `result` must be a verification result
 // and name its host.
 Result<Statement> StatementOf(std::string_view result, const std::string& job_id, const std::string& time);
 
 // In canonical form: members sorted by the bytes of their names, no blanks, UTF-8 unescaped.
 std::string Canonical(const Statement& statement);
 
-// Errors are ErrorKind::kInvalid and name the field by path. Only this version's predicate is read, and nothing that it
-// does not know: a member that is ignored might be a restriction.
+// Errors are ErrorKind::kInvalid and name the field by path. Only this version's predicate is read, and unknown members
+// are refused: an ignored member might be a restriction.
 Result<Statement> ParseStatement(std::string_view text);
 
 }  // namespace caisson::attest

@@ -94,7 +94,7 @@ class AuditLogTest : public ::testing::Test {
 TEST_F(AuditLogTest, AppendsAChain) {
   EXPECT_EQ(Fill(3).back().seq, 2);
   EXPECT_EQ(Judge(), "intact 3");
-  EXPECT_EQ(Fill(2).front().seq, 3);  // a second opening goes on where the first left off
+  EXPECT_EQ(Fill(2).front().seq, 3);  // a second log object continues where the first stopped
   EXPECT_EQ(Judge(), "intact 5");
   struct stat info {};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
@@ -275,7 +275,7 @@ TEST_F(AuditLogTest, ProcessesAndThreadsShareALog) {
   EXPECT_EQ(Judge(), "intact " + std::to_string(kProcesses * kThreads * kRecords));
 }
 
-// Runs `body` in a child, whose limits and namespaces go with it; its value is the child's exit code.
+// Runs `body` in a child process, whose limits and namespaces end with it; the returned value is the child's exit code.
 int InChild(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -309,7 +309,7 @@ TEST_F(AuditLogTest, AFullDiskLeavesNothing) {
     const uid_t user = ::geteuid();
     const gid_t group = ::getegid();
     if (::unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0) return kCannot;
-    // Who is not mapped can own no file.
+    // A user without a mapping cannot own a file.
     if (user != 0) {
       std::ofstream("/proc/self/setgroups") << "deny";
       std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";

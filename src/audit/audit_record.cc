@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
-#include "verify/digest.h"
 #include "verify/json_fields.h"
 #include "verify/json_reader.h"
 #include "verify/request_syntax.h"
@@ -17,12 +16,12 @@ using nlohmann::json;
 using namespace verify;  // its readers: every second word below
 
 constexpr size_t kMaxOverrides = 16;  // with the longest reasons they still fit a record
-constexpr char kNoHash[] = "0000000000000000000000000000000000000000000000000000000000000000";
 
-const std::initializer_list<std::string_view> kTypes = {"admit",  "reject", "override",    "approval",
-                                                        "cancel", "retry",  "dead_letter", "result"};
+const std::initializer_list<std::string_view> kTypes = {"admit", "reject",      "override", "approval", "cancel",
+                                                        "retry", "dead_letter", "result",   "session"};
 const std::initializer_list<std::string_view> kDecisions = {"granted", "denied", "expired", "requested"};
 const std::initializer_list<std::string_view> kCauses = {"infrastructure_error", "lost_worker"};
+const std::initializer_list<std::string_view> kSessionSteps = {"opened", "stopped", "applied", "discarded", "removed"};
 const std::initializer_list<std::string_view> kStatuses = {"pass", "fail", "error", "rejected", "cancelled"};
 
 std::string NameIn(std::initializer_list<std::string_view> names, size_t index) {
@@ -70,7 +69,7 @@ Result<std::vector<GrantedOverride>> ReadOverrides(const json& value, const std:
 
 Result<Details> ReadAdmit(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectObject(value, path, {"policy_digest", "source_digest", "plan_digest", "overrides"}));
-  Admit admit;
+  AdmitRecord admit;
   CAISSON_TRY(admit.policy_digest, ReadRequired(value, path, "policy_digest", ReadSha256));
   CAISSON_TRY_VOID(ReadOptional(value, path, "source_digest", admit.source_digest, ReadSha256));
   CAISSON_TRY_VOID(ReadOptional(value, path, "plan_digest", admit.plan_digest, ReadSha256));
@@ -145,14 +144,26 @@ Result<Details> ReadEnded(const json& value, const std::string& path) {
   return Details(std::move(ended));
 }
 
+Result<Details> ReadSessionStep(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"step", "reason", "policy_digest", "diff_digest"}));
+  SessionStep session;
+  CAISSON_TRY(const size_t step, ReadRequired(value, path, "step", ReadChoice, kSessionSteps));
+  session.step = static_cast<SessionStep::Step>(step);
+  CAISSON_TRY_VOID(ReadOptional(value, path, "reason", session.reason, ReadReason));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "policy_digest", session.policy_digest, ReadSha256));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "diff_digest", session.diff_digest, ReadSha256));
+  return Details(std::move(session));
+}
+
 Result<Details> ReadDetails(const json& value, const std::string& path, size_t type) {
-  constexpr std::array kReaders = {ReadAdmit,  ReadReject, ReadOverridesGranted, ReadApprovalStep,
-                                   ReadCancel, ReadRetry,  ReadGivenUp,          ReadEnded};
+  constexpr std::array kReaders = {ReadAdmit,        ReadReject, ReadOverridesGranted,
+                                   ReadApprovalStep, ReadCancel, ReadRetry,
+                                   ReadGivenUp,      ReadEnded,  ReadSessionStep};
   static_assert(kReaders.size() == std::variant_size_v<Details>);
   return kReaders[type](value, path);
 }
 
-// Writing is reading turned round; an empty string is an absent member.
+// The reverse of reading; an empty string becomes an absent member.
 
 void Put(json& object, const char* name, const std::string& text) {
   if (!text.empty()) object[name] = text;
@@ -172,7 +183,7 @@ void Put(json& object, const std::vector<GrantedOverride>& overrides) {
   object["overrides"] = std::move(list);
 }
 
-void Write(json& object, const Admit& admit) {
+void Write(json& object, const AdmitRecord& admit) {
   Put(object, "policy_digest", admit.policy_digest);
   Put(object, "source_digest", admit.source_digest);
   Put(object, "plan_digest", admit.plan_digest);
@@ -220,8 +231,12 @@ void Write(json& object, const Ended& ended) {
   Put(object, "source_digest", ended.source_digest);
 }
 
-// nlohmann::json keeps members sorted by the bytes of their names.
-std::string Dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+void Write(json& object, const SessionStep& session) {
+  Put(object, "step", NameIn(kSessionSteps, static_cast<size_t>(session.step)));
+  Put(object, "reason", session.reason);
+  Put(object, "policy_digest", session.policy_digest);
+  Put(object, "diff_digest", session.diff_digest);
+}
 
 json WithoutHash(const Record& record) {
   json details = json::object();
@@ -272,10 +287,10 @@ Result<Record> ParseAuditRecord(std::string_view text) {
 std::string Canonical(const Record& record) {
   json object = WithoutHash(record);
   object["hash"] = record.hash;
-  return Dump(object);
+  return CanonicalJson(object);
 }
 
-std::string HashOf(const Record& record) { return Sha256Hex(record.prev + Dump(WithoutHash(record))); }
+std::string HashOf(const Record& record) { return ChainHash(record.prev, WithoutHash(record)); }
 
 Record Chain(Entry entry, const std::optional<Head>& head, std::string time) {
   Record record;

@@ -1,8 +1,8 @@
 // One record of the audit log: who decided what, and why. See schemas/audit_record.schema.json.
 //
 // A record has one spelling, its canonical form: members sorted by name, no blanks, UTF-8 unescaped, whole numbers
-// only. Its hash covers the record before it, so that no record can be changed, removed or moved without all later
-// hashes being wrong.
+// only. Its hash covers the record before it, so a record that is changed, removed or moved makes all later hashes
+// wrong.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "audit/hash_chain.h"
 #include "base/result.h"
 #include "policy/overrides.h"
 #include "verify/actor.h"
@@ -22,7 +23,7 @@
 
 namespace caisson::audit {
 
-// An exception from policy: somebody answers for it, for a reason, until a time.
+// An exception from policy, with the person who granted it, a reason and an expiry.
 struct GrantedOverride {
   std::string id;
   std::string kind;
@@ -34,7 +35,7 @@ struct GrantedOverride {
 inline constexpr char kEndOfTheRun[] = "end of the run";
 
 // What happened, one type each. Digests are SHA-256 in lower-case hex; empty strings are absent members.
-struct Admit {
+struct AdmitRecord {
   std::string policy_digest;
   std::string source_digest;
   std::string plan_digest;
@@ -75,11 +76,20 @@ struct Ended {
   std::string policy_digest;
   std::string source_digest;
 };
+// Of an agent session, whose id is both the request's and the run's.
+struct SessionStep {
+  enum Step : uint8_t { kOpened, kStopped, kApplied, kDiscarded, kRemoved };
+  Step step = kOpened;
+  std::string reason;
+  std::string policy_digest;
+  std::string diff_digest;  // of what was applied or discarded
+};
 
 // In the order of kTypeNames.
-using Details = std::variant<Admit, Reject, OverridesGranted, ApprovalStep, Cancel, Retry, GivenUp, Ended>;
+using Details =
+    std::variant<AdmitRecord, Reject, OverridesGranted, ApprovalStep, Cancel, Retry, GivenUp, Ended, SessionStep>;
 
-// What the caller has to say; the log adds the rest.
+// The caller's part of a record; the log adds sequence number, time and hashes.
 struct Entry {
   verify::Actor actor;
   std::string tenant;      // empty: none
@@ -96,22 +106,15 @@ struct Record {
   std::string hash;
 };
 
-// The last record of a log, and so the whole of it. Kept elsewhere it proves later that nothing was cut off.
-struct Head {
-  int64_t seq = 0;
-  std::string hash;
-};
-
 inline constexpr size_t kMaxRecordBytes = size_t{128} << 10;
-inline constexpr int64_t kMaxSeq = (int64_t{1} << 53) - 1;  // what every reader of JSON can hold
 
-// `text` is one line without its end. Errors are ErrorKind::kInvalid and name the field by path. The form is judged,
-// not the chain: the hash may be any.
+// `text` is one line without its end. Errors are ErrorKind::kInvalid and name the field by path. Checks the form, not
+// the chain: any hash is accepted.
 Result<Record> ParseAuditRecord(std::string_view text);
 
 // The record in canonical form.
 std::string Canonical(const Record& record);
-// What its hash must be: SHA-256 of prev, as text, followed by the canonical form without the hash.
+// The record's correct hash: SHA-256 of prev, as text, followed by the canonical form without the hash.
 std::string HashOf(const Record& record);
 
 // The record that follows `head`, or the first.
@@ -120,7 +123,8 @@ Record Chain(Entry entry, const std::optional<Head>& head, std::string time);
 // How an override that policy granted is recorded.
 GrantedOverride RecordOf(const policy::Override& grant);
 
-// `text` made fit for a reason: valid UTF-8, on one line, not too long. For errors, which quote strangers.
+// Makes `text` fit for a reason: valid UTF-8, on one line, not too long. Needed for errors, which quote untrusted
+// input.
 std::string OneLine(std::string_view text, size_t max_characters = verify::kMaxSentenceCharacters);
 
 }  // namespace caisson::audit

@@ -75,7 +75,7 @@ TEST(AuditRecord, TheLargestFits) {
   entry.tenant = std::string(64, 't');
   entry.request_id = entry.run_id = std::string(128, 'r');
   const std::string digest(64, 'd');
-  entry.details = Admit{digest, digest, digest, std::vector<GrantedOverride>(16, grant)};
+  entry.details = AdmitRecord{digest, digest, digest, std::vector<GrantedOverride>(16, grant)};
   const std::string line = Canonical(Chain(entry, Head{kMaxSeq - 1, digest}, "2030-01-31T12:00:00.000Z"));
   EXPECT_LE(line.size(), kMaxRecordBytes);
   EXPECT_EQ(FaultOf(line), "accepted");

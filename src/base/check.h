@@ -1,4 +1,4 @@
-// CHECK states what must be true whatever the input; a failure is a bug of ours and aborts.
+// CHECK states a condition that holds for every input. A failure is a bug in Caisson and aborts the process.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Two clocks. Verdicts are made with the monotonic one, which nobody can set back; the other is for people and logs.
+// Two clocks. Verdicts use the monotonic one, which cannot be set back; the wall clock is for people and logs.
 #pragma once
 
 #include <time.h>
@@ -12,6 +12,13 @@ inline int64_t MonotonicNanos() {
   struct timespec now {};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Processor time of the calling thread.
+inline int64_t ThreadCpuNanos() {
+  struct timespec used {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
 }
 
 // Milliseconds since 1970, as the store keeps times.

@@ -15,7 +15,7 @@ int HexDigit(char c) {
 
 }  // namespace
 
-std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_space) {
+std::optional<std::string> PercentDecodeBytes(std::string_view text, bool plus_is_space) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
@@ -29,7 +29,12 @@ std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_spa
     if (c == '\0') return std::nullopt;
     decoded += c;
   }
-  if (!IsValidUtf8(decoded)) return std::nullopt;
+  return decoded;
+}
+
+std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_space) {
+  std::optional<std::string> decoded = PercentDecodeBytes(text, plus_is_space);
+  if (decoded && !IsValidUtf8(*decoded)) return std::nullopt;
   return decoded;
 }
 

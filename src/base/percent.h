@@ -10,7 +10,10 @@ namespace caisson {
 // Nothing for a malformed escape, a NUL, or bytes that are not UTF-8. In a query, "+" is a blank.
 std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_space = false);
 
-// Everything but letters, digits and -._~ escaped.
+// The same for bytes that need not be UTF-8, such as the names of files.
+std::optional<std::string> PercentDecodeBytes(std::string_view text, bool plus_is_space = false);
+
+// Escapes everything except letters, digits and -._~.
 std::string PercentEncode(std::string_view text);
 
 }  // namespace caisson

@@ -1,4 +1,4 @@
-// UniqueFd owns one file descriptor. Move-only; closes when it goes.
+// UniqueFd owns one file descriptor and closes it in its destructor. Move-only.
 #pragma once
 
 #include <unistd.h>

@@ -47,7 +47,7 @@ size_t CountDigits(std::string_view text) {
   return count;
 }
 
-// Text is quoted in errors, so it is kept short and harmless.
+// Errors quote the text, so it is cut and escaped.
 Error BadQuantity(std::string_view text, std::string_view problem, std::string_view examples) {
   constexpr size_t kMaxQuoted = 64;
   std::string message = "\"" + EscapeForTerminal(text.substr(0, kMaxQuoted));

@@ -8,8 +8,8 @@ namespace {
 constexpr char kHexDigits[] = "0123456789abcdef";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// What may follow a lead byte: how many continuation bytes, and the range of the first of them. The narrowed ranges
-// are what excludes overlong forms, surrogates and values above U+10FFFF.
+// The bytes that may follow a lead byte: the number of continuation bytes, and the range of the first one. The narrowed
+// ranges exclude overlong forms, surrogates and values above U+10FFFF.
 struct Lead {
   int continuations;
   unsigned char low;
@@ -27,7 +27,7 @@ Lead ClassifyLead(unsigned char byte) {
   return {0, 0, 0};
 }
 
-// SECURITY: what can reorder, hide or break a line although it is no control character in the ASCII sense.
+// SECURITY: code points that can reorder, hide or break a line although they are not ASCII control characters.
 // U+061C, U+200E and U+200F are bidirectional marks; U+2028 and U+2029 are line ends to some terminals.
 bool ReordersOrBreaksLines(char32_t code_point) {
   return (code_point >= 0x202A && code_point <= 0x202E) || (code_point >= 0x2066 && code_point <= 0x2069) ||

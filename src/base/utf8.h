@@ -1,4 +1,4 @@
-// UTF-8 from strangers: is it well-formed, how to repair it, and how to show it without obeying it.
+// Untrusted UTF-8: checks that it is well-formed, repairs it, and makes it safe for a terminal.
 //
 // Names, output and messages of a workload are hostile text. Whatever reaches a terminal goes through
 // EscapeForTerminal; whatever reaches a JSON document goes through ReplaceInvalidUtf8.
@@ -32,7 +32,8 @@ enum class LineBreaks {
 };
 
 // `text` as printable UTF-8. Control characters, invalid bytes (\xNN), C1 controls, code points that reorder or break
-// lines (\u{NNNN}) are made visible. Meant for eyes only: a backslash stays single, so the result cannot be undone.
+// lines (\u{NNNN}) are made visible. For display only: a backslash is not doubled, so the result cannot be converted
+// back.
 std::string EscapeForTerminal(std::string_view text, LineBreaks line_breaks = LineBreaks::kEscape);
 
 }  // namespace caisson

@@ -28,7 +28,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 std::string Quoted(std::string_view text) {
   constexpr size_t kMaxShown = 80;
   if (text.size() <= kMaxShown) return "\"" + EscapeForTerminal(text) + "\"";
-  // Cut between code points, lest half a character show up as an escape.
+  // Cut between code points, so that no half character is shown as an escape.
   size_t cut = kMaxShown;
   while (cut > 0 && (text[cut] & 0xC0) == 0x80) --cut;
   return "\"" + EscapeForTerminal(text.substr(0, cut)) + "...\"";

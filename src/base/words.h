@@ -1,4 +1,4 @@
-// Words in messages: quoting what somebody wrote, and guessing what he meant.
+// Words in messages: quotes input and suggests corrections of misspelt words.
 #pragma once
 
 #include <initializer_list>

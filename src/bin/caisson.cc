@@ -13,28 +13,31 @@
 #include "cli/commands.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
+#include "runtime/oci/oci.h"
 
 namespace {
 
-constexpr char kHelp[] = R"(caisson: runs code that nobody trusts, and says truthfully what it did.
+constexpr char kHelp[] = R"(caisson: runs untrusted code in a sandbox, and reports truthfully what it did.
 
   caisson verify PATH          check a Python file, a directory or a request; pass, fail, or which rule it broke
   caisson run -- COMMAND       run a command in a sandbox
+  caisson session COMMAND      sandboxes that stay: run commands in one, then apply or discard what they changed
+  caisson image COMMAND        root file systems for --image: import, list, show, rm, gc, export
   caisson policy COMMAND       read, check, explain, compare and render the isolation spec
   caisson doctor               what this machine can enforce, and how to fix what it cannot
   caisson selftest             attack the sandbox from inside, and check from outside that it held
-  caisson audit verify FILE    is the audit log as it was written
+  caisson audit verify FILE    check that the audit log is unchanged
   caisson attest COMMAND       sign results, and check signatures anywhere
 
-With CAISSON_LAUNCHER=PATH in the environment, run, verify and doctor have their sandboxes made by the caisson-launcher
-that listens there.
+With CAISSON_LAUNCHER=PATH in the environment, the caisson-launcher that listens there creates
+the sandboxes of run, verify and doctor.
 
 With a service (caissond), on this machine or another:
 
-  caisson submit PATH          the same as verify, there; --wait for the result
+  caisson submit PATH          verify PATH at the service; --wait for the result
   caisson list, status, events, logs, result, artifacts, cancel
-  caisson approvals COMMAND    list, show, grant and deny what waits for people
-  caisson dlq COMMAND          list, show, requeue and drop jobs that came to no verdict
+  caisson approvals COMMAND    list, show, grant and deny approvals
+  caisson dlq COMMAND          list, show, requeue and drop jobs without a verdict
 
 Each command explains itself: caisson COMMAND --help. Version: caisson --version.
 )";
@@ -47,18 +50,22 @@ constexpr std::pair<const char*, int (*)(std::vector<std::string>)> kServiceComm
     {"approvals", caisson::cli::ApprovalsCommand}, {"dlq", caisson::cli::DlqCommand},
 };
 
-// Descriptors 0 to 2 must be somebody's: otherwise a file of ours would get the number and be taken for a stream.
+// Descriptors 0 to 2 must be open: otherwise one of our files would get such a number and be used as a stream.
 void OpenStandardStreams() {
   int fd = ::open("/dev/null", O_RDWR);
   while (fd >= 0 && fd < 3) fd = ::dup(fd);
   if (fd >= 3) ::close(fd);
 }
 
-// Sandboxes are made in this process, or by the launcher that the caller names.
-std::unique_ptr<caisson::runtime::Runtime> MakeRuntime() {
+// Sandboxes are made in this process, or by the launcher that the caller names. The native runtime is the first and the
+// weakest; the others look for their programs when they are chosen.
+caisson::runtime::Runtimes MakeRuntimes() {
   const char* launcher = ::getenv("CAISSON_LAUNCHER");
-  if (launcher == nullptr) return caisson::runtime::native::MakeNativeRuntime();
-  return caisson::runtime::native::MakeLaunchedRuntime(std::string(launcher));
+  caisson::runtime::Runtimes runtimes;
+  runtimes.push_back(launcher == nullptr ? caisson::runtime::native::MakeNativeRuntime()
+                                         : caisson::runtime::native::MakeLaunchedRuntime(std::string(launcher)));
+  runtimes.push_back(caisson::runtime::oci::MakeOciRuntime());
+  return runtimes;
 }
 
 }  // namespace
@@ -75,16 +82,18 @@ int main(int argc, char** argv) {
     std::printf("caisson %s\n", caisson::kVersion);
     return 0;
   }
+  if (command == "image") return caisson::cli::ImageCommand(std::move(arguments));
   if (command == "audit") return caisson::cli::AuditCommand(std::move(arguments));
   if (command == "attest") return caisson::cli::AttestCommand(std::move(arguments));
-  if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments));
   if (command == "selftest") return caisson::cli::SelftestCommand(std::move(arguments));
   for (const auto& [name, run] : kServiceCommands)
     if (command == name) return run(std::move(arguments));
-  const auto runtime = MakeRuntime();
-  if (command == "run") return caisson::cli::RunCommand(std::move(arguments), *runtime);
-  if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), *runtime);
-  if (command == "doctor") return caisson::cli::DoctorCommand(std::move(arguments), *runtime);
+  const caisson::runtime::Runtimes runtimes = MakeRuntimes();
+  if (command == "policy") return caisson::cli::PolicyCommand(std::move(arguments), runtimes);
+  if (command == "session") return caisson::cli::SessionCommand(std::move(arguments), runtimes);
+  if (command == "run") return caisson::cli::RunCommand(std::move(arguments), runtimes);
+  if (command == "verify") return caisson::cli::VerifyCommand(std::move(arguments), runtimes);
+  if (command == "doctor") return caisson::cli::DoctorCommand(std::move(arguments), runtimes);
   std::fprintf(stderr, "caisson: there is no command \"%s\" (see: caisson --help)\n", command.c_str());
   return 2;
 }

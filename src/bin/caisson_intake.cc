@@ -1,10 +1,12 @@
-// caisson-intake: unpacks one archive for the caisson programs, in a process that has nothing to lose.
+// caisson-intake: unpacks one archive for the caisson programs, in a process without rights.
 //
 //   caisson-intake FORMAT LIMITS <archive >frames
+//   caisson-intake layer LIMITS <stream >frames
 //
 // Standard input is a sealed memory file with the archive, standard output a pipe for the frames of intake/frames.h.
-// The process shuts itself in before it looks at the first byte; a flaw in libarchive then gives an attacker a process
-// that can lie to its reader, who judges every frame again, and can do nothing else.
+// For a layer of an image, which may be large, standard input is a socket.
+// The process confines itself before it reads the first byte. A flaw in libarchive then gives an attacker a process
+// that can only send false frames, and the reader checks every frame again.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,6 +19,7 @@
 #include "intake/archive_format.h"
 #include "intake/frames.h"
 #include "intake/unpack/confinement.h"
+#include "intake/unpack/layer.h"
 #include "intake/unpack/unpack.h"
 
 namespace {
@@ -31,7 +34,8 @@ using caisson::policy::PlannedFile;
 
 // xz and zstd may ask for windows of 64 and 128 MiB; a file is held once while it is read and once while it is sent.
 constexpr uint64_t kMemoryBytes = uint64_t{640} << 20;
-constexpr uint64_t kCpuSeconds = 20;
+constexpr uint64_t kCpuSeconds = 10;
+constexpr uint64_t kLayerCpuSeconds = 1800;
 
 Status Send(const Frame& frame) {
   const std::string text = Encode(frame);
@@ -52,7 +56,7 @@ Status SendFile(const PlannedFile& file) {
   return Send({kind, file.path, file.bytes});
 }
 
-// Mapping is not reading. The seals say that nobody can change or shorten the file under us.
+// Mapping does not read the file. The seals guarantee that no process can change or shorten it.
 Result<std::string_view> MapArchive() {
   constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK;
   struct stat info {};
@@ -71,13 +75,33 @@ Result<std::string_view> Prepare() {
   return archive;
 }
 
-Frame Work(caisson::intake::ArchiveFormat format, const caisson::intake::Limits& limits) {
-  const Result<std::string_view> archive = Prepare();
-  if (!archive) return {FrameKind::kFailed, "", archive.error().message};
-  const Status unpacked = caisson::intake::unpack::Unpack(*archive, format, limits, SendFile);
+Frame EndOf(const Status& unpacked) {
   if (unpacked) return {FrameKind::kEnd, "", ""};
   const bool refused = unpacked.error().kind == caisson::ErrorKind::kInvalid;
   return {refused ? FrameKind::kRefused : FrameKind::kFailed, "", unpacked.error().message};
+}
+
+Result<std::string_view> ReadStream() {
+  static char chunk[256 << 10];
+  for (;;) {
+    const ssize_t size = ::read(STDIN_FILENO, chunk, sizeof(chunk));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return Error::System(errno, "read the archive");
+    return std::string_view(chunk, static_cast<size_t>(size));
+  }
+}
+
+Frame WorkOnLayer(const caisson::intake::Limits& limits) {
+  Status prepared = caisson::intake::unpack::PrepareLibrary();
+  if (prepared) prepared = caisson::intake::unpack::Confine(kMemoryBytes, kLayerCpuSeconds, true);
+  if (!prepared) return {FrameKind::kFailed, "", prepared.error().message};
+  return EndOf(caisson::intake::unpack::UnpackLayer(ReadStream, limits, Send));
+}
+
+Frame Work(caisson::intake::ArchiveFormat format, const caisson::intake::Limits& limits) {
+  const Result<std::string_view> archive = Prepare();
+  if (!archive) return {FrameKind::kFailed, "", archive.error().message};
+  return EndOf(caisson::intake::unpack::Unpack(*archive, format, limits, SendFile));
 }
 
 }  // namespace
@@ -85,11 +109,12 @@ Frame Work(caisson::intake::ArchiveFormat format, const caisson::intake::Limits&
 int main(int argc, char** argv) {
   const auto format = argc == 3 ? caisson::intake::FindArchiveFormat(argv[1]) : std::nullopt;
   const auto limits = argc == 3 ? caisson::intake::ParseLimits(argv[2]) : std::nullopt;
+  if (limits && argv[1] == std::string_view("layer")) ::_exit(Send(WorkOnLayer(*limits)).has_value() ? 0 : 1);
   if (!format || !limits) {
     std::fputs("caisson-intake: part of caisson, which starts it to unpack archives; see: caisson verify --help\n",
                stderr);
     return 2;
   }
   const bool sent = Send(Work(*format, *limits)).has_value();
-  ::_exit(sent ? 0 : 1);  // nothing is left to do that the filter would let pass
+  ::_exit(sent ? 0 : 1);  // the filter permits no further cleanup
 }

@@ -1,6 +1,7 @@
 // The caissond program: wiring only. src/service/ has the parts, docs/design/service.md how they fit.
 #include <fcntl.h>
 #include <grp.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pwd.h>
 #include <signal.h>
@@ -19,9 +20,10 @@
 #include <thread>
 
 #include "base/version.h"
+#include "image/store.h"
 #include "linux/files.h"
+#include "network/address.h"
 #include "runtime/native/launched.h"
-#include "service/address_rules.h"
 #include "service/callbacks.h"
 #include "service/documents.h"
 #include "service/engine.h"
@@ -29,6 +31,7 @@
 #include "service/launcher_guard.h"
 #include "service/log.h"
 #include "service/reconciler.h"
+#include "service/sessions.h"
 #include "service/workers.h"
 #include "store/postgres/postgres.h"
 #include "store/sqlite/sqlite.h"
@@ -96,7 +99,7 @@ Result<std::optional<User>> FindUser(const Config& config) {
   return std::optional<User>(User{entry->pw_uid, entry->pw_gid, config.user});
 }
 
-// SECURITY: for good: no set of ids, groups or capabilities is left to come back with.
+// SECURITY: irrevocable: no ids, groups or capabilities remain that could restore the privileges.
 Status Become(const User& user) {
   if (::setgroups(0, nullptr) != 0 || ::setresgid(user.gid, user.gid, user.gid) != 0 ||
       ::setresuid(user.uid, user.uid, user.uid) != 0) {
@@ -127,27 +130,30 @@ Result<std::optional<service::CallbackSender>> MakeSender(const Config& config) 
   CAISSON_TRY(std::string secret, linux_sys::ReadSmallFile(AT_FDCWD, config.callback_secret.c_str(), 4096));
   while (!secret.empty() && secret.back() == '\n') secret.pop_back();
   if (secret.size() < 16) return Error::Invalid(config.callback_secret + ": a secret has at least 16 bytes");
-  CAISSON_TRY(service::AddressRules rules, service::AddressRules::Make(config.callback_allow));
+  CAISSON_TRY(network::AddressRules rules, network::AddressRules::Make(config.callback_allow));
   return std::optional<service::CallbackSender>(service::CallbackSender(std::move(rules), std::move(secret)));
 }
 
-Status FillParts(service::Parts& parts) {
-  const Config& config = parts.config;
-  parts.worker = config.node + "." + service::RandomHex().substr(0, 8);
-  CAISSON_TRY(parts.authority.rules, policy::LoadRules(config.policy));
-  if (!config.profiles.empty()) parts.authority.profiles = policy::ProfileStore(config.profiles);
-  parts.authority.role = "submitter";
-  CAISSON_TRY(parts.store, OpenStore(config));
-  CAISSON_TRY(parts.blobs, service::Blobs::Open(config.state_dir + "/blobs", config.blob_quota));
+Status FillContext(service::ServiceContext& context) {
+  const Config& config = context.config;
+  context.worker = config.node + "." + service::RandomHex().substr(0, 8);
+  CAISSON_TRY(context.authority.rules, policy::LoadRules(config.policy));
+  if (!config.profiles.empty()) context.authority.profiles = policy::ProfileStore(config.profiles);
+  context.authority.role = "submitter";
+  const image::Store images(config.images.empty() ? config.state_dir + "/images" : config.images);
+  context.authority.open_image = [images](const std::string& reference) { return images.Open(reference); };
+  CAISSON_TRY(context.store, OpenStore(config));
+  CAISSON_TRY(context.blobs,
+              service::BlobStore::Open(config.state_dir + "/blobs", config.blob_quota, config.blob_quota_per_tenant));
   if (!config.signing_key.empty()) {
-    CAISSON_TRY(parts.key, attest::LoadPrivateKey(config.signing_key));
+    CAISSON_TRY(context.key, attest::LoadPrivateKey(config.signing_key));
   }
-  CAISSON_TRY(parts.trail, service::Trail::Open(config.state_dir + "/audit.jsonl"));
+  CAISSON_TRY(context.audit_writer, service::AuditWriter::Open(config.state_dir + "/audit.jsonl", config.node));
   return {};
 }
 
-service::http::ServerConfig HttpConfig(service::Parts& parts) {
-  const Config& config = parts.config;
+service::http::ServerConfig HttpConfig(service::ServiceContext& context) {
+  const Config& config = context.config;
   service::http::ServerConfig http;
   http.socket = config.socket;
   http.listen = config.listen;
@@ -155,15 +161,24 @@ service::http::ServerConfig HttpConfig(service::Parts& parts) {
   http.tls_certificate = config.tls_certificate;
   http.tls_key = config.tls_key;
   http.allowed_hosts = config.allowed_hosts;
-  http.on_finished = [&parts](const service::http::Finished& request) {
-    parts.metrics.Add("caisson_http_requests_total", "route=\"" + service::LabelValue(request.route) + "\",status=\"" +
-                                                         std::to_string(request.status) + "\"");
-    parts.metrics.Observe("caisson_http_seconds", static_cast<double>(request.duration_ms) / 1e3);
+  http.bounds.session_file_bytes = config.session_file_bytes;
+  http.spool = context.blobs->directory();
+  http.on_finished = [&context](const service::http::Finished& request) {
+    context.metrics.Add("caisson_http_requests_total", "route=\"" + service::LabelValue(request.route) +
+                                                           "\",status=\"" + std::to_string(request.status) + "\"");
+    context.metrics.Observe("caisson_http_seconds", static_cast<double>(request.duration_ms) / 1e3);
   };
   return http;
 }
 
-// Waits for a signal to end, or for the guard to be gone. False: the latter.
+std::string BesideThisProgram(const char* name) {
+  char path[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
+  const std::string self(path, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  return self.substr(0, self.rfind('/') + 1) + name;
+}
+
+// Waits for a terminating signal, or for the end of the guard. False: the guard ended.
 bool AwaitEnd(int signals, const service::LauncherGuard& guard, service::Metrics& metrics) {
   for (;;) {
     pollfd polls[] = {{signals, POLLIN, 0}, {guard.died_fd(), POLLIN, 0}, {guard.restarts_fd(), POLLIN, 0}};
@@ -198,41 +213,47 @@ Status Serve(Config config) {
   if (user) launcher_arguments.insert(launcher_arguments.end(), {"--allow-uid", std::to_string(user->uid)});
   CAISSON_TRY(const service::LauncherGuard guard, service::LauncherGuard::Start(launcher_socket, launcher_arguments));
   if (user) CAISSON_TRY_VOID(Become(*user));
-  // After the guard was forked, which has its own way of ending, and before any thread, which all inherit it.
+  // After the guard was forked, which handles signals itself, and before any thread exists, because threads inherit the
+  // mask.
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   const UniqueFd signals(::signalfd(-1, &ends, SFD_CLOEXEC));
 
-  service::Parts parts;
-  parts.config = std::move(config);
-  CAISSON_TRY_VOID(FillParts(parts));
-  parts.runtime = runtime::native::MakeLaunchedRuntime(launcher_socket);
-  parts.runtime_ready = [&guard] { return guard.Listens(); };
-  CAISSON_TRY(const std::optional<service::CallbackSender> sender, MakeSender(parts.config));
-  CAISSON_TRY(const policy::Profile profile, parts.authority.profiles.Find("balanced"));
+  service::ServiceContext context;
+  context.config = std::move(config);
+  CAISSON_TRY_VOID(FillContext(context));
+  context.runtimes.push_back(runtime::native::MakeLaunchedRuntime(launcher_socket));
+  context.authority.runtimes = runtime::Describe(context.runtimes);
+  context.runtime_ready = [&guard] { return guard.Listens(); };
+  CAISSON_TRY(const std::optional<service::CallbackSender> sender, MakeSender(context.config));
+  CAISSON_TRY(const policy::Profile profile, context.authority.profiles.Find("balanced"));
 
-  service::Reconciler reconciler(parts);
+  service::Reconciler reconciler(context);
   CAISSON_TRY_VOID(reconciler.TakeBackOwn());
-  service::Workers workers(parts, parts.config.workers, profile.limits.memory_bytes);
-  service::Engine engine(parts, workers);
+  service::Workers workers(context, context.config.workers, profile.limits.memory_bytes);
+  service::Engine engine(context, workers);
+  CAISSON_TRY(const std::unique_ptr<service::Sessions> sessions,
+              service::Sessions::Start(context, BesideThisProgram("caisson")));
+  engine.SetSessions(sessions.get(), [&sessions] { sessions->Count(); });
   std::optional<service::Callbacks> callbacks;
   if (sender) {
     const service::Caller self{"caissond", "", {service::Right::kAdmin}};
-    callbacks.emplace(parts, *sender, [&engine, self](const std::string& id) { return engine.ResultOf(self, id); });
+    callbacks.emplace(context, *sender, [&engine, self](const std::string& id) { return engine.ResultOf(self, id); });
   }
   CAISSON_TRY(const std::unique_ptr<service::http::Server> server,
-              service::http::StartServer(HttpConfig(parts), engine));
+              service::http::StartServer(HttpConfig(context), engine));
   LogLine("info", "ready",
           {{"version", kVersion},
-           {"socket", parts.config.socket},
+           {"socket", context.config.socket},
            {"port", std::to_string(server->port())},
-           {"store", parts.store->Description()},
-           {"workers", std::to_string(parts.config.workers)},
-           {"node", parts.worker}});
+           {"store", context.store->Description()},
+           {"workers", std::to_string(context.config.workers)},
+           {"node", context.worker}});
 
-  const bool asked = AwaitEnd(signals.get(), guard, parts.metrics);
+  const bool asked = AwaitEnd(signals.get(), guard, context.metrics);
   LogLine(asked ? "info" : "error", asked ? "draining" : "the launcher's guard is gone; ending");
   engine.StopTaking();
-  workers.Drain(asked ? parts.config.drain_ms : 0);
+  sessions->Drain();
+  workers.Drain(asked ? context.config.drain_ms : 0);
   server->Drain(2'000);
   LogLine("info", "ended");
   return asked ? Status() : Error::System(ECHILD, "the launcher's guard was lost");
@@ -275,6 +296,11 @@ int Main(int argc, char** argv) {
 }  // namespace caisson
 
 int main(int argc, char** argv) {
+  // Returns large blocks to the kernel when they are freed. Otherwise the first few large requests raise the mmap
+  // threshold, and every thread keeps an arena of the size of its largest request.
+  ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
+  ::mallopt(M_ARENA_MAX, 2);
   try {
     return caisson::Main(argc, argv);
   } catch (const std::exception& error) {

@@ -19,27 +19,27 @@ using caisson::Error;
 using caisson::Result;
 using caisson::launcher::ServerOptions;
 
-constexpr char kHelp[] = R"(caisson-launcher: makes sandboxes for programs that may not.
+constexpr char kHelp[] = R"(caisson-launcher: creates sandboxes on behalf of unprivileged programs.
 
   caisson-launcher --socket PATH [--allow-uid N] [FLAGS]
   caisson-launcher --fd N [FLAGS]
 
-A service that reads what strangers send should not be root, and making sandboxes with limits of their own takes root.
-The launcher is the small part that is: it reads one protocol, starts one supervisor process for each run, and every
-supervisor builds its sandbox behind all walls, whatever it was asked. It lends nobody its rights: what a client shows to
-a sandbox is seen there with the client's own. Started by an ordinary user it serves that user, without root.
+A service that reads untrusted input should not be root, but creating sandboxes with their own limits needs root. The
+launcher is the small privileged part: it reads one protocol, starts one supervisor process for each run, and every
+supervisor builds all walls of its sandbox, whatever the request. A client gains no rights: the files that it shows to a
+sandbox are opened with the client's own rights. A launcher started by an ordinary user serves that user, without root.
 
   --socket PATH   listen there, mode 0600; root and the launcher's own user may connect
   --allow-uid N   and this one user, to whom the socket is given; only for a launcher that is root
   --fd N          serve the client that holds the other end of this connected seqpacket socket, and end with it
-  --max-runs N    refuse more runs than that at a time; default 256
-  --park N        keep up to N supervisors prepared for runs to come, as many as the last minute shows to be of use;
+  --max-runs N    most runs at a time; further ones are refused; default 256
+  --park N        keep up to N supervisors prepared for runs to come, as many as the demand of the last minute suggests;
                   default 0
   --python MODULES       keep an interpreter, /usr/bin/python3, with these modules imported (separated by commas) and fork
                   parked sandboxes for Python from it, too; only with --park
   --park-reserve BYTES   keep none of them while less memory than that is available; default 268435456
 
-It stays in the foreground, writes what goes wrong to standard error, and takes its runs with it when it ends.
+It stays in the foreground, writes errors to standard error, and ends its runs when it ends.
 
 Try it:
   caisson-launcher --socket /run/caisson.sock &
@@ -87,13 +87,13 @@ Result<ServerOptions> ReadOptions(int argc, char** argv) {
   if (options.control.valid() == !options.socket_path.empty())
     return Error::Invalid("one of --socket and --fd is needed");
   if (options.python_modules && options.pool.most == 0) return Error::Invalid("--python: only with --park");
-  // SECURITY: without root the sandbox's user is the launcher's own, so another client would have his files.
+  // SECURITY: without root, sandboxes run as the launcher's own user, so another client could reach that user's files.
   if (options.allowed_uid && (::geteuid() != 0 || options.control))
     return Error::Invalid("--allow-uid: only with --socket, and only for a launcher that is root");
   return options;
 }
 
-// Descriptors 0 to 2 must be somebody's, so that no socket of ours gets such a number; input is nobody's.
+// Descriptors 0 to 2 must be open, so that no socket of ours gets such a number; standard input is /dev/null.
 void OpenStandardStreams() {
   int fd = ::open("/dev/null", O_RDWR);
   if (fd > 0) ::dup2(fd, 0);
@@ -101,8 +101,7 @@ void OpenStandardStreams() {
   if (fd >= 3) ::close(fd);
 }
 
-// Nothing of the environment is needed but the place of the slots' lock file, which must be the one that the user's
-// other runs have.
+// The environment is needed only for the place of the slots' lock file, which all runs of the user share.
 void ForgetEnvironment() {
   constexpr const char* kKept = "XDG_RUNTIME_DIR";
   const char* found = ::getenv(kKept);

@@ -1,4 +1,4 @@
-// caisson attest: results that can be believed elsewhere.
+// caisson attest: signs results and checks signatures.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -8,33 +8,37 @@
 
 #include "attest/envelope.h"
 #include "attest/key.h"
+#include "audit/hash_chain.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "linux/files.h"
+#include "session/session_statement.h"
 
 namespace caisson::cli {
 
 namespace {
-
-constexpr int kUsage = 2;
 
 constexpr char kFooter[] = R"(
 A signature says: this key's owner vouches that verifying the source with this digest, under this policy and isolation,
 gave this verdict and this result document, byte for byte. It is an in-toto statement in a DSSE envelope, signed with
 Ed25519. Checking one needs neither a network nor this machine, only the public key.
 
+verify also takes the signed statement about a session: who opened what under which policy, and the hashes of its events,
+its transcript and its changes.
+
 Exit codes: 0 done, or the attestation is intact; 1 it is not (the cause is named); 2 usage.
 
 Examples:
-  caisson attest keygen --out signing.key              # and signing.key.pub, for those who check
+  caisson attest keygen --out signing.key              # and signing.key.pub, for verifiers
   caisson verify answer.py --result result.json
   caisson attest sign --key signing.key result.json --out result.attestation.json
   caisson attest verify --key signing.key.pub result.attestation.json --result result.json)";
 
 int Refuse(const Error& error) {
   Complain(error.message);
-  return kUsage;
+  return kExitUsage;
 }
 
 Status WriteLine(const std::string& path, const std::string& line) {
@@ -58,8 +62,8 @@ int GenerateKeyFiles(const std::string& path) {
   const Result<std::string> id = attest::GenerateKey(path);
   if (!id) return Refuse(id.error());
   const std::string shown = EscapeForTerminal(path);
-  std::printf("private  %s      keep it: who has it signs in your name\n", shown.c_str());
-  std::printf("public   %s.pub  give it to those who check\n", shown.c_str());
+  std::printf("private  %s      keep it secret: its holder signs in your name\n", shown.c_str());
+  std::printf("public   %s.pub  give it to the verifiers\n", shown.c_str());
   std::printf("key id   %s\n", id->c_str());
   return 0;
 }
@@ -108,8 +112,45 @@ void Print(const attest::Verification& verification, const std::string& path, bo
   std::printf("source   %s\n", or_none(statement.digests.source));
   std::printf("policy   %s\n", or_none(statement.digests.policy));
   std::printf("result   %s  %s\n", statement.digests.result.c_str(),
-              with_result ? "is the file given" : "not looked at: give it with --result");
+              with_result ? "is the file given" : "not checked: give it with --result");
   std::printf("signed   %s by %s\n", statement.time.c_str(), verification.key_id.c_str());
+}
+
+nlohmann::json ToJson(const session::SessionStatementCheck& check, const std::string& path) {
+  nlohmann::json document = {{"schema_version", 1},
+                             {"file", ReplaceInvalidUtf8(path)},
+                             {"intact", !check.finding.has_value()},
+                             {"key_id", nullptr},
+                             {"statement", nullptr},
+                             {"fault", nullptr}};
+  if (check.finding) {
+    document["fault"] = {{"cause", attest::FaultName(check.finding->fault)},
+                         {"message", ReplaceInvalidUtf8(check.finding->message)}};
+  } else {
+    document["key_id"] = check.key_id;
+    document["statement"] = nlohmann::json::parse(session::Canonical(check.statement));
+  }
+  return document;
+}
+
+void Print(const session::SessionStatementCheck& check, const std::string& path) {
+  const std::string shown = EscapeForTerminal(path);
+  if (check.finding) {
+    std::printf("BROKEN  %s  %s: %s\n", shown.c_str(), attest::FaultName(check.finding->fault),
+                EscapeForTerminal(check.finding->message).c_str());
+    return;
+  }
+  const session::SessionStatement& statement = check.statement;
+  std::printf("INTACT      %s\n", shown.c_str());
+  std::printf("session     %s  %s  (profile %s, runtime %s)\n", statement.session_id.c_str(), statement.state.c_str(),
+              EscapeForTerminal(statement.profile).c_str(), statement.runtime.c_str());
+  std::printf("project     %s\n", EscapeForTerminal(statement.project).c_str());
+  std::printf("policy      %s\n", statement.policy_digest.c_str());
+  std::printf("events      %s  compare: caisson audit verify events.jsonl --head\n",
+              audit::FormatHead(statement.events).c_str());
+  std::printf("transcript  %s\n", statement.transcript.sha256.c_str());
+  std::printf("changes     %s\n", statement.diff_digest.empty() ? "none" : statement.diff_digest.c_str());
+  std::printf("signed      %s by %s\n", statement.time.c_str(), check.key_id.c_str());
 }
 
 struct VerifyFlags {
@@ -127,6 +168,16 @@ int VerifyAttestation(const VerifyFlags& flags) {
   }
   const Result<std::string> envelope = linux_sys::ReadDocument(flags.envelope, attest::kMaxEnvelopeBytes);
   if (!envelope) return Refuse(envelope.error());
+  const attest::OpenedEnvelope opened = attest::OpenEnvelope(*envelope, keys);
+  if (!opened.finding && session::IsSessionStatement(opened.payload)) {
+    if (!flags.result.empty()) return Refuse(Error::Invalid("--result: the statement is about a session"));
+    const session::SessionStatementCheck check = session::VerifySessionEnvelope(*envelope, keys);
+    if (flags.json)
+      std::puts(ToJson(check, flags.envelope).dump(2).c_str());
+    else
+      Print(check, flags.envelope);
+    return check.finding ? 1 : 0;
+  }
   std::optional<std::string> result;
   if (!flags.result.empty()) {
     Result<std::string> read = linux_sys::ReadDocument(flags.result, attest::kMaxResultBytes);
@@ -156,20 +207,20 @@ int AttestCommand(std::vector<std::string> arguments) {
 
   CLI::App* sign = app.add_subcommand("sign", "Sign a result document");
   sign->add_option("--key", key, "The private key")->required()->type_name("KEY");
-  sign->add_option("RESULT", result, "What verify --result wrote")->required();
+  sign->add_option("RESULT", result, "A result document, as verify --result writes it")->required();
   sign->add_option("--out", out, "Where to write the attestation; standard output without it")->type_name("FILE");
 
-  CLI::App* verify = app.add_subcommand("verify", "Is an attestation intact, and signed by a key given?");
-  verify->add_option("--key", flags.keys, "A public key that is trusted; may be repeated")
+  CLI::App* verify = app.add_subcommand("verify", "Check that an attestation is intact and signed by a given key");
+  verify->add_option("--key", flags.keys, "A trusted public key; may be repeated")
       ->required()
       ->allow_extra_args(false)
       ->type_name("PUB.pem");
   verify->add_option("ENVELOPE", flags.envelope, "The attestation")->required();
-  verify->add_option("--result", flags.result, "The result document it must be about")->type_name("RESULT");
+  verify->add_option("--result", flags.result, "The result document that it must describe")->type_name("RESULT");
   verify->add_flag("--json", flags.json, "Print the finding and the statement as JSON");
   for (CLI::App* command : {keygen, sign, verify}) command->footer(kFooter);
 
-  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
+  if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   if (keygen->parsed()) return GenerateKeyFiles(out);
   if (sign->parsed()) return SignResult(key, result, out);
   return VerifyAttestation(flags);

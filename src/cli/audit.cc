@@ -1,21 +1,23 @@
-// caisson audit: is the audit log as it was written?
+// caisson audit: checks that the audit log, or the record of a session, is unchanged.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "audit/audit_log.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/flags.h"
+#include "session/verify_record.h"
 
 namespace caisson::cli {
 
 namespace {
 
-constexpr int kUsage = 2;
-
 constexpr char kFooter[] = R"(
-Every record holds the hash of the one before it, so a change, a removal or a move shows by itself. That the end was cut
-off shows only against a head that was noted elsewhere: the last line of an earlier check, given with --head.
+Every record holds the hash of the one before it, so the check finds a changed, removed or moved record. It finds a cut-off
+end only with --head: the head of the log as an earlier check printed it, kept elsewhere.
+
+The events of a session (events.jsonl) are checked in the same way, and the transcript beside them against what they say.
 
 Exit codes: 0 intact, 1 broken (the line and the cause are named), 2 usage.
 
@@ -54,20 +56,68 @@ void Print(const audit::Verification& verification, const std::string& path) {
   }
 }
 
+nlohmann::json ToJson(const session::RecordVerification& record, const std::string& path) {
+  nlohmann::json document = ToJson(record.events.chain, path);
+  document["intact"] = record.intact();
+  document["session_id"] = record.events.session_id;
+  document["stopped"] = record.events.stopped;
+  document["transcript"] = nullptr;
+  if (record.transcript) {
+    nlohmann::json transcript = {{"intact", !record.transcript->finding.has_value()},
+                                 {"lines", record.transcript->found.lines},
+                                 {"sha256", record.transcript->found.sha256},
+                                 {"fault", nullptr}};
+    if (const auto& finding = record.transcript->finding) {
+      transcript["fault"] = {{"line", finding->line}, {"message", ReplaceInvalidUtf8(finding->message)}};
+    }
+    document["transcript"] = std::move(transcript);
+  }
+  return document;
+}
+
+void Print(const session::RecordVerification& record, const std::string& path) {
+  Print(record.events.chain, path);
+  if (record.transcript && record.transcript->finding) {
+    std::printf("BROKEN  %s  line %lld: %s\n", session::kTranscriptName,
+                static_cast<long long>(record.transcript->finding->line),
+                EscapeForTerminal(record.transcript->finding->message).c_str());
+  } else if (record.transcript) {
+    std::printf("INTACT  %s  %lld lines\n", session::kTranscriptName,
+                static_cast<long long>(record.transcript->found.lines));
+  }
+  if (!record.events.chain.finding && !record.events.stopped) {
+    std::puts("note    the session has not ended, or the end of its events was cut off: only --head can tell");
+  }
+}
+
+int VerifySession(const std::string& path, const std::optional<audit::Head>& expected, bool as_json) {
+  const Result<session::RecordVerification> record = session::VerifyRecord(path, expected);
+  if (!record) {
+    Complain(record.error().message);
+    return kExitUsage;
+  }
+  if (as_json)
+    std::puts(ToJson(*record, path).dump(2).c_str());
+  else
+    Print(*record, path);
+  return record->intact() ? 0 : 1;
+}
+
 int VerifyLog(const std::string& path, const std::string& head, bool as_json) {
   std::optional<audit::Head> expected;
   if (!head.empty()) {
     Result<audit::Head> parsed = audit::ParseHead(head);
     if (!parsed) {
       Complain("--head " + parsed.error().message);
-      return kUsage;
+      return kExitUsage;
     }
     expected = *std::move(parsed);
   }
+  if (session::IsSessionEventFile(path)) return VerifySession(path, expected, as_json);
   const Result<audit::Verification> verification = audit::Verify(path, expected);
   if (!verification) {
     Complain(verification.error().message);
-    return kUsage;
+    return kExitUsage;
   }
   if (as_json)
     std::puts(ToJson(*verification, path).dump(2).c_str());
@@ -85,12 +135,13 @@ int AuditCommand(std::vector<std::string> arguments) {
   app.footer(kFooter);
   app.set_help_flag("--help,-h", "Show this help");
   CLI::App* verify = app.add_subcommand("verify", "Check every record, its place and its hash");
-  verify->add_option("FILE", path, "The log")->required();
-  verify->add_option("--head", head, "A head that the log once had: it must still be in it")->type_name("SEQ:HASH");
+  verify->add_option("FILE", path, "The log, or the events.jsonl of a session")->required();
+  verify->add_option("--head", head, "A head that the log once had; the log must still contain it")
+      ->type_name("SEQ:HASH");
   verify->add_flag("--json", as_json, "Print the finding as JSON");
   verify->footer(kFooter);
   app.require_subcommand(1);
-  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
+  if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   return VerifyLog(path, head, as_json);
 }
 

@@ -1,5 +1,5 @@
-// The commands of the caisson program, one file each. `arguments` are those behind the command's name; the value
-// returned is the exit code.
+// The commands of the caisson program, one file each. `arguments` are those after the command's name; the returned
+// value is the exit code.
 #pragma once
 
 #include <string>
@@ -9,10 +9,12 @@
 
 namespace caisson::cli {
 
-int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
-int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
-int PolicyCommand(std::vector<std::string> arguments);
-int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime);
+int RunCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes);
+int VerifyCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes);
+int SessionCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes);
+int PolicyCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes);
+int DoctorCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes);
+int ImageCommand(std::vector<std::string> arguments);
 int AuditCommand(std::vector<std::string> arguments);
 int AttestCommand(std::vector<std::string> arguments);
 int SelftestCommand(std::vector<std::string> arguments);

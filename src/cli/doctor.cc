@@ -1,4 +1,4 @@
-// caisson doctor: what this machine can enforce. Every answer comes from doing it in a throw-away sandbox.
+// caisson doctor: shows what this machine can enforce. Every answer comes from a trial in a temporary sandbox.
 #include <fcntl.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -54,12 +54,14 @@ policy::RunPlan SmallPlan(std::vector<std::string> argv) {
 }
 
 Probe Try(runtime::Runtime& runtime, policy::RunPlan plan, int64_t timeout_ms = 30'000) {
+  const runtime::Command command = runtime::Command::Of(plan.commands[0]);
   Result<std::unique_ptr<runtime::Run>> run = runtime.Start(std::move(plan));
   if (!run) return {std::move(run).error(), {}};
   runtime::ExecuteOptions options;
   options.timeout_ms = timeout_ms;
   options.timeout_name = "command_timeout_ms";
-  return {(*run)->Execute(0, options), (*run)->isolation()};
+  options.last = true;
+  return {(*run)->Execute(command, CommandIo::Capture(), options), (*run)->isolation()};
 }
 
 Probe TryShell(runtime::Runtime& runtime, const std::string& script) {
@@ -184,7 +186,7 @@ std::vector<Finding> Examine(runtime::Runtime& runtime) {
                       abi > 0 ? "" : "boot with lsm=landlock,…"});
   const bool cgroup = first.isolation.cgroup_driver != "none";
   findings.push_back({"cgroup", cgroup ? Health::kOk : Health::kDegraded, "driver " + first.isolation.cgroup_driver,
-                      cgroup || first.isolation.degraded.empty() ? "" : first.isolation.degraded.back()});
+                      cgroup || first.isolation.degraded.empty() ? "" : first.isolation.degraded.front()});
 
   findings.push_back(NoticesViolation(runtime, "limit.memory", ViolationClass::kMemoryLimit,
                                       SmallPlan({"/bin/sh", "-c", "head -c 300M /dev/zero | tail -c 200M > /dev/null"}),
@@ -213,11 +215,28 @@ std::vector<Finding> Examine(runtime::Runtime& runtime) {
   return findings;
 }
 
+// A runtime besides the first, which no profile needs that the first can serve: one that does not run here is no fault
+// of the machine, and the finding says how to get it.
+Finding CheckRuntime(runtime::Runtime& runtime) {
+  const policy::RuntimeDescription description = runtime.Describe();
+  const std::string mechanism = "runtime." + description.name;
+  const Probe probe = TryShell(runtime, "echo x > /workspace/x");
+  if (!probe.outcome)
+    return {mechanism, Health::kDegraded, probe.outcome.error().message,
+            "docs/operator/runtimes.md says what this runtime needs"};
+  std::string evidence =
+      std::string("strength ") + policy::NameOf(description.strength) + ", cgroup " + probe.isolation.cgroup_driver;
+  const bool observes = description.Can(policy::Ability::kObservesWrites);
+  if (observes && Find(probe, ViolationClass::kFilesystemWrite) == nullptr)
+    return {mechanism, Health::kDegraded, "a refused write was not noticed", ""};
+  return {mechanism, Health::kOk, std::move(evidence), ""};
+}
+
 const char* HealthName(Health health) {
   return health == Health::kOk ? "ok" : health == Health::kDegraded ? "degraded" : "missing";
 }
 
-// What a running service says of itself: each part, and what is wrong with it. Not ready is an answer too.
+// The state of a running service: each part and its fault. "Not ready" is a valid answer.
 int ExamineService(const ServiceFlags& flags) {
   return WithService(flags, [&](const client::Client& client) -> Result<int> {
     CAISSON_TRY(const client::Reply reply, client.Send(Get("/readyz")));
@@ -241,22 +260,23 @@ int ExamineService(const ServiceFlags& flags) {
 
 }  // namespace
 
-int DoctorCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
+int DoctorCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes) {
   ServiceFlags flags;
   bool service = false;
   CLI::App app(
-      "Probe every mechanism by using it; with --service, ask a running service how it is.\n"
+      "Probe every mechanism by using it; with --service, check a running service.\n"
       "Usage: caisson doctor [--service] [--json]",
       "doctor");
   AddServiceFlags(app, flags,
-                  "\nExit code: 0 when the balanced profile can be enforced here (the service takes jobs), 1 when not, "
-                  "2 usage,\n4 when there is no service.\n");
-  app.add_flag("--service", service, "Look at the service instead of the machine");
+                  "\nExit code: 0 if the balanced profile can be enforced here (the service accepts jobs), 1 if not, "
+                  "2 usage,\n4 if there is no service.\n");
+  app.add_flag("--service", service, "Check the service instead of the machine");
   if (const auto exit_code = Parse(app, std::move(arguments), 2)) return *exit_code;
   if (service) return ExamineService(flags);
   const bool as_json = flags.json;
 
-  const std::vector<Finding> findings = Examine(runtime);
+  std::vector<Finding> findings = Examine(*runtimes.front());
+  for (size_t i = 1; i < runtimes.size(); ++i) findings.push_back(CheckRuntime(*runtimes[i]));
   const bool enforceable = std::none_of(findings.begin(), findings.end(),
                                         [](const Finding& finding) { return finding.health == Health::kMissing; });
   if (as_json) {

@@ -10,10 +10,13 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/units.h"
 #include "base/utf8.h"
+#include "cli/images.h"
 #include "linux/files.h"
+#include "policy/syntax.h"
 #include "verify/request_syntax.h"
 
 namespace caisson::cli {
@@ -37,10 +40,8 @@ Status ReadLimit(const char* flag, const std::string& text, Result<int64_t> (*pa
   return {};
 }
 
-}  // namespace
-
-void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
-  // The last one counts, so that a script or an alias can bring defaults of its own.
+void AddJudgingFlags(CLI::App& app, SharedFlags& flags) {
+  // The last value counts, so that a script or an alias can set defaults.
   const auto add_limit = [&](const char* names, std::string& value, const char* help) {
     app.add_option(names, value, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
@@ -50,21 +51,54 @@ void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
   add_limit("--timeout", flags.timeout, "Time limit of a command, for example 30s");
   add_limit("--output-limit", flags.output_limit, "Most bytes of output, for example 10M");
   add_limit("--scratch", flags.scratch, "Size of /scratch, for example 512M");
-  app.add_option("--network", flags.network, "none: only the sandbox's own loopback");
-  app.add_option("--allow-domain", flags.allow_domains, "Allow a host (needs a runtime with network)");
+  add_limit("--cpu-time", flags.cpu_time,
+            "CPU time of a command, for example 10s; no limit unless the profile has one");
+  add_limit("--stack", flags.stack, "Size of the stack, for example 64M");
+  app.add_option("--network", flags.network, "none: only the sandbox's own loopback; allowlist: what is allowed")
+      ->check(CLI::IsMember({"none", "allowlist"}));
+  app.add_option("--allow-domain", flags.allow_domains,
+                 "HOST, *.HOST, HOST:80, tcp://HOST:PORT or class:NAME may be reached")
+      ->allow_extra_args(false);
+  app.add_option("--deny-domain", flags.deny_domains,
+                 "With --network allowlist: HOST[:PORT] may not, whatever is allowed")
+      ->allow_extra_args(false);
+  app.add_option("--host-port", flags.host_ports, "PORT of this machine's loopback may be reached, at 127.0.0.1 inside")
+      ->allow_extra_args(false);
+  app.add_option("--credential", flags.credentials,
+                 "NAME: requests to its host are sent with that secret, which never enters the sandbox")
+      ->allow_extra_args(false);
+  app.add_option("--credentials", flags.credentials_file,
+                 "FILE that says what each credential is; default /etc/caisson/credentials.yaml");
   app.add_option("--profile", flags.profile, "Isolation profile, by name or FILE.yaml; default: the mode's");
   app.add_option("--profiles", flags.profiles, "Directory of your own profiles; default /etc/caisson/profiles");
   app.add_option("--policy", flags.policy, "Rules for risk and overrides; default /etc/caisson/policy.yaml, if any");
   app.add_option("--role", flags.role, "The role whose overrides apply; default operator");
-  app.add_option("--approve", flags.approve, "RULE: approve, as yourself, what that rule of the policy asks for")
+  app.add_option("--approve", flags.approve, "RULE: approve, in your name, what that rule of the policy requires")
       ->allow_extra_args(false);
+  app.add_option(
+      "--image", flags.image,
+      "Show the programs of this image (caisson image) instead of the host's; venv:PATH: a Python environment");
+  app.add_option("--runtime", flags.runtime, "Run in this runtime or none; default: the weakest that policy accepts")
+      ->check(CLI::IsMember(std::vector<std::string>(policy::kRuntimeNames.begin(), policy::kRuntimeNames.end())));
+}
+
+}  // namespace
+
+void AddSharedFlags(CLI::App& app, SharedFlags& flags) {
+  AddJudgingFlags(app, flags);
   app.add_option("--mode", flags.mode, "balanced or strict")->check(CLI::IsMember({"balanced", "strict"}));
   app.add_option("--events", flags.events, "Write lifecycle events, one JSON object a line, to FILE or -");
-  app.add_option("--audit", flags.audit, "Append what was decided, before it is done, to the audit log FILE");
+  app.add_option("--audit", flags.audit, "Append decisions to the audit log FILE before acting on them");
   app.add_option("--result", flags.result, "Write the result document to FILE");
   app.add_flag("--json", flags.json, "Print the result document, and nothing else, on standard output");
-  app.add_flag("--quiet,-q", flags.quiet, "Say nothing but errors");
+  app.add_flag("--quiet,-q", flags.quiet, "Print only errors");
   app.add_flag("--dry-run", flags.dry_run, "Print the effective plan as JSON and stop");
+}
+
+void AddSessionFlags(CLI::App& app, SharedFlags& flags) {
+  AddJudgingFlags(app, flags);
+  app.add_flag("--json", flags.json, "With --detach: print the session as one JSON document");
+  app.add_flag("--quiet,-q", flags.quiet, "Print only errors");
 }
 
 Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags) {
@@ -75,6 +109,10 @@ Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags) {
   CAISSON_TRY_VOID(ReadLimit("--timeout", flags.timeout, ParseDuration, 1, limits.command_timeout_ms));
   CAISSON_TRY_VOID(ReadLimit("--output-limit", flags.output_limit, ParseSize, 1, limits.output_bytes));
   CAISSON_TRY_VOID(ReadLimit("--scratch", flags.scratch, ParseSize, 4096, limits.scratch_bytes));
+  CAISSON_TRY_VOID(ReadLimit("--cpu-time", flags.cpu_time, ParseDuration, 1, limits.cpu_time_ms));
+  CAISSON_TRY_VOID(ReadLimit("--stack", flags.stack, ParseSize, policy::kMinStackBytes, limits.stack_bytes));
+  if (limits.cpu_time_ms && *limits.cpu_time_ms > policy::kMaxTimeoutMs)
+    return Error::Invalid("--cpu-time: longer than a year");
   if (limits.processes && *limits.processes > policy::kMaxProcesses)
     return Error::Invalid("--pids-limit: more than Linux can number (" + std::to_string(policy::kMaxProcesses) + ")");
   if (limits.command_timeout_ms && *limits.command_timeout_ms > policy::kMaxTimeoutMs)
@@ -85,26 +123,60 @@ Result<verify::OperatorLimits> ReadLimits(const SharedFlags& flags) {
   return limits;
 }
 
-Result<verify::Authority> ReadAuthority(const SharedFlags& flags) {
-  constexpr char kInstalled[] = "/etc/caisson/policy.yaml";
-  verify::Authority authority;
-  std::string policy = flags.policy;
-  if (policy.empty() && ::access(kInstalled, F_OK) == 0) policy = kInstalled;
-  if (!policy.empty()) {
-    CAISSON_TRY(authority.rules, policy::LoadRules(policy));
+namespace {
+
+Result<verify::Network> ReadNetwork(const SharedFlags& flags) {
+  verify::Network network;
+  // Allowing something asks for the allowlist, unless --network none is given too.
+  const bool allows =
+      !flags.allow_domains.empty() || !flags.host_ports.empty() || !flags.credentials.empty() || flags.ask;
+  network.allowlist = flags.network == "allowlist" || (flags.network.empty() && allows);
+  network.given = network.allowlist || !flags.network.empty();
+  for (const auto& [flag, given, entries, fault] :
+       {std::tuple{"--allow-domain", &flags.allow_domains, &network.allow, &policy::FaultInAllowEntry},
+        std::tuple{"--deny-domain", &flags.deny_domains, &network.deny, &policy::FaultInDenyEntry}}) {
+    for (std::string entry : *given) {
+      if (!network.allowlist) return Error::Invalid(std::string(flag) + ": needs --network allowlist");
+      std::transform(entry.begin(), entry.end(), entry.begin(),
+                     [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+      if (const policy::Fault found = fault(entry))
+        return Error::Invalid(std::string(flag) + ": " + EscapeForTerminal(entry) + " " + *found);
+      entries->push_back(std::move(entry));
+    }
   }
+  if (!network.allowlist && allows)
+    return Error::Invalid("--host-port, --credential and --ask need --network allowlist");
+  for (const std::string& port : flags.host_ports) {
+    if (const policy::Fault found = policy::FaultInPort(port))
+      return Error::Invalid("--host-port: " + EscapeForTerminal(port) + " " + *found);
+    network.host_ports.push_back(static_cast<uint16_t>(std::stoul(port)));
+  }
+  for (const std::string& name : flags.credentials) {
+    if (const policy::Fault found = policy::FaultInCredentialName(name))
+      return Error::Invalid("--credential: " + EscapeForTerminal(name) + " " + *found);
+    network.credentials.push_back(name);
+  }
+  if (flags.ask) network.ask = true;
+  return network;
+}
+
+}  // namespace
+
+Result<verify::Authority> ReadAuthority(const SharedFlags& flags, std::vector<policy::RuntimeDescription> runtimes) {
+  verify::Authority authority;
+  authority.runtimes = std::move(runtimes);
+  authority.runtime = flags.runtime;
+  authority.image = flags.image;
+  authority.open_image = OpenImage;
+  CAISSON_TRY(authority.rules, policy::LoadRules(flags.policy));
   if (!flags.profiles.empty()) authority.profiles = policy::ProfileStore(flags.profiles);
   authority.profile = flags.profile;
   authority.role = flags.role;
   authority.approved_rules = flags.approve;
   CAISSON_TRY(authority.limits, ReadLimits(flags));
+  CAISSON_TRY(authority.network, ReadNetwork(flags));
+  authority.credentials_file = flags.credentials_file;
   return authority;
-}
-
-Status RefuseNetwork(const SharedFlags& flags) {
-  if (flags.network != "none") return Error::Denied("--network: this runtime offers only none");
-  if (!flags.allow_domains.empty()) return Error::Denied("--allow-domain: this runtime offers no network");
-  return {};
 }
 
 Result<policy::Access> ReadAccess(const std::string& text) {
@@ -125,7 +197,8 @@ Result<verify::Mount> ReadMount(const std::string& text) {
   if (second != std::string::npos) {
     CAISSON_TRY(mount.access, ReadAccess(text.substr(second + 1)));
   }
-  if (const auto fault = verify::FaultInMountTarget(mount.target))
+  // As --workspace.
+  if (const auto fault = verify::FaultInMountTarget(mount.target); fault && mount.target != "/workspace")
     return Error::Invalid("-v " + EscapeForTerminal(text) + ": target " + *fault);
   return mount;
 }
@@ -153,6 +226,12 @@ int TakeSignals() {
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+std::optional<StopRequest> SignalStop::Take() const {
+  struct signalfd_siginfo info {};
+  if (::read(signals_.get(), &info, sizeof(info)) != ssize_t{sizeof(info)}) return std::nullopt;
+  return StopRequest{static_cast<int>(info.ssi_signo)};
+}
+
 Result<UniqueFd> OpenResultFile(const std::string& path) {
   if (path.empty()) return UniqueFd();
   Result<UniqueFd> file = linux_sys::OpenOutput(path, 0);
@@ -162,7 +241,7 @@ Result<UniqueFd> OpenResultFile(const std::string& path) {
 
 Status WriteJson(int fd, const nlohmann::json& document) {
   const std::string text = document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
-  // A pipe or a terminal cannot be truncated and need not be.
+  // Truncating fails for a pipe or a terminal, which need not be truncated.
   if (::ftruncate(fd, 0) != 0 && errno != EINVAL) return Error::System(errno, "--result: truncate");
   for (size_t written = 0; written < text.size();) {
     const ssize_t size = ::write(fd, text.data() + written, text.size() - written);

@@ -1,4 +1,4 @@
-// caisson logs, events: what a job says, while it runs or afterwards.
+// caisson logs, events: output and events of a job, while it runs or afterwards.
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,7 +37,7 @@ void PrintEventLine(const json& event) {
   std::fflush(stdout);
 }
 
-// To a terminal only what a terminal cannot be commanded with; to a file or a pipe the bytes as they are.
+// Control characters are escaped for a terminal; a file or a pipe gets the bytes unchanged.
 class LogPrinter {
  public:
   Status Print(std::string_view bytes) {
@@ -69,20 +69,20 @@ int LogsCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   std::string job_id, stream;
   bool follow = false;
-  CLI::App app("What a job wrote.\nUsage: caisson logs [-f] [--stream stdout|stderr] JOB", "logs");
+  CLI::App app("The output of a job.\nUsage: caisson logs [-f] [--stream stdout|stderr] JOB", "logs");
   AddServiceFlags(app, flags, R"(
 Both streams in the order of arrival while the job runs; afterwards standard output first.
 
 Example:
   caisson logs -f "$job")");
-  app.add_flag("-f,--follow", follow, "Go on until the job ends");
+  app.add_flag("-f,--follow", follow, "Continue until the job ends");
   app.add_option("--stream", stream, "Only this one")->check(CLI::IsMember({"stdout", "stderr"}));
   app.add_option("JOB", job_id, "The job's id")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   return WithService(flags, [&](const client::Client& client) -> Result<int> {
     client::Ask ask = Get(JobTarget(
         job_id, "/logs?follow=" + std::string(follow ? "1" : "0") + (stream.empty() ? "" : "&stream=" + stream)));
-    // A program may be silent for as long as it may run.
+    // A program may be silent until its time limit.
     if (follow) ask.timeout_ms = int64_t{24} * 3'600'000;
     LogPrinter printer;
     const Status done = client.Stream(ask, [&](std::string_view bytes) { return printer.Print(bytes); });
@@ -96,13 +96,13 @@ int EventsCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   std::string job_id;
   bool follow = false;
-  CLI::App app("What happened to a job.\nUsage: caisson events [-f] [--json] JOB", "events");
+  CLI::App app("The events of a job.\nUsage: caisson events [-f] [--json] JOB", "events");
   AddServiceFlags(app, flags, R"(
 With --json, one JSON object a line, as caisson verify --events writes them.
 
 Example:
   caisson events -f --json "$job" | jq .type)");
-  app.add_flag("-f,--follow", follow, "Go on until the job ends");
+  app.add_flag("-f,--follow", follow, "Continue until the job ends");
   app.add_option("JOB", job_id, "The job's id")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   const auto print = flags.json ? PrintEventLine : PrintEvent;

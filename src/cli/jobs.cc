@@ -1,4 +1,4 @@
-// caisson status, list, result, cancel, artifacts: one job or many, as the service has them.
+// caisson status, list, result, cancel, artifacts: jobs at the service.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ void PrintJobLine(const json& job) {
 int StatusCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   std::string job_id;
-  CLI::App app("Where a job is.\nUsage: caisson status JOB", "status");
+  CLI::App app("The state of a job.\nUsage: caisson status JOB", "status");
   AddServiceFlags(app, flags, "\nExample:\n  caisson status 0193a5c2");
   app.add_option("JOB", job_id, "The job's id, as submit printed it")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
@@ -81,7 +81,7 @@ Examples:
   app.add_option("--request-id", request_id, "Only of this request");
   app.add_option("--label", label, "Only with this label")->type_name("KEY=VALUE");
   app.add_option("--tenant", tenant, "Only of this tenant (admins see all)");
-  app.add_option("--limit", limit, "At most so many")->check(CLI::Range(1, 1000));
+  app.add_option("--limit", limit, "At most this many")->check(CLI::Range(1, 1000));
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   std::string target = "/v1/jobs?limit=" + std::to_string(limit);
   for (const auto& [name, value] : {std::pair<const char*, const std::string&>{"state", state},
@@ -128,7 +128,7 @@ Example:
 int CancelCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   std::string job_id, reason;
-  CLI::App app("Stop a job, or keep it from beginning.\nUsage: caisson cancel [--reason TEXT] JOB", "cancel");
+  CLI::App app("Stop a job, or prevent its start.\nUsage: caisson cancel [--reason TEXT] JOB", "cancel");
   AddServiceFlags(app, flags, "");
   app.add_option("--reason", reason, "Why, for the audit log");
   app.add_option("JOB", job_id, "The job's id")->required();
@@ -148,7 +148,7 @@ int CancelCommand(std::vector<std::string> arguments) {
 int ArtifactsCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   std::string job_id, path, output;
-  CLI::App app("What a job left.\nUsage: caisson artifacts list JOB | get JOB PATH [-o FILE]", "artifacts");
+  CLI::App app("Files that a job left.\nUsage: caisson artifacts list JOB | get JOB PATH [-o FILE]", "artifacts");
   app.set_help_flag("--help,-h", "Show this help");
   CLI::App* list = app.add_subcommand("list", "The artifacts of a job");
   CLI::App* get = app.add_subcommand("get", "One artifact, to a file");
@@ -157,7 +157,7 @@ int ArtifactsCommand(std::vector<std::string> arguments) {
     command->add_option("JOB", job_id, "The job's id")->required();
   }
   get->add_option("PATH", path, "As the result names it, for example /scratch/report.xml")->required();
-  get->add_option("-o,--output", output, "Where to; - for standard output (default: the path's last part)");
+  get->add_option("-o,--output", output, "Output file; - for standard output (default: the path's last part)");
   app.require_subcommand(1);
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   return WithService(flags, [&](const client::Client& client) -> Result<int> {

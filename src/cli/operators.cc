@@ -1,4 +1,4 @@
-// caisson approvals, dlq: what waits for people.
+// caisson approvals, dlq: approvals and dead letters.
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr char kApprovalsFooter[] = R"(
 An approval is for one plan: the request, its source and the policy it is judged by. grant and deny send the digest of
-the plan that was shown; if it is another one meanwhile, they are refused.
+the plan that was shown; they are refused if the plan has changed meanwhile.
 
 Examples:
   caisson approvals list
@@ -70,7 +70,7 @@ Result<int> AnswerApproval(const client::Client& client, const AnswerFlags& flag
   CAISSON_TRY(const json approval, client.Json(Get(ApprovalTarget(flags.id))));
   std::string plan = flags.plan;
   if (plan.empty()) {
-    // SECURITY: whoever does not name the plan is shown the one that is answered for.
+    // SECURITY: an approver who does not name the plan is shown the plan that the answer applies to.
     plan = approval.value("plan_digest", "");
     if (flags.grant) {
       if (::isatty(STDIN_FILENO) == 0)
@@ -97,13 +97,13 @@ int ApprovalsCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   AnswerFlags answer;
   std::string state = "pending";
-  CLI::App app("Questions to approvers.\nUsage: caisson approvals list | show | grant | deny", "approvals");
+  CLI::App app("Approvals.\nUsage: caisson approvals list | show | grant | deny", "approvals");
   app.set_help_flag("--help,-h", "Show this help");
   app.footer(kApprovalsFooter);
-  CLI::App* list = app.add_subcommand("list", "Those that wait, or others with --state");
-  CLI::App* show = app.add_subcommand("show", "What exactly is asked");
+  CLI::App* list = app.add_subcommand("list", "Pending approvals, or others with --state");
+  CLI::App* show = app.add_subcommand("show", "The plan and the reasons");
   CLI::App* grant = app.add_subcommand("grant", "Let the job run");
-  CLI::App* deny = app.add_subcommand("deny", "Keep it from running");
+  CLI::App* deny = app.add_subcommand("deny", "Reject the job");
   for (CLI::App* command : {list, show, grant, deny}) AddServiceFlags(*command, flags, kApprovalsFooter);
   list->add_option("--state", state, "pending, granted, denied, expired")
       ->check(CLI::IsMember({"pending", "granted", "denied", "expired"}));
@@ -133,16 +133,16 @@ int DlqCommand(std::vector<std::string> arguments) {
   ServiceFlags flags;
   std::string job_id;
   int64_t limit = 20;
-  CLI::App app("Jobs that were given up without a verdict.\nUsage: caisson dlq list | show | requeue | drop", "dlq");
+  CLI::App app("Jobs without a verdict after all attempts.\nUsage: caisson dlq list | show | requeue | drop", "dlq");
   app.set_help_flag("--help,-h", "Show this help");
   CLI::App* list = app.add_subcommand("list", "All of them, newest first");
-  CLI::App* show = app.add_subcommand("show", "What was tried, and how each attempt ended");
+  CLI::App* show = app.add_subcommand("show", "The attempts and how each ended");
   CLI::App* requeue = app.add_subcommand("requeue", "Try it again (needs admin)");
-  CLI::App* drop = app.add_subcommand("drop", "Forget it (needs admin)");
+  CLI::App* drop = app.add_subcommand("drop", "Remove it (needs admin)");
   for (CLI::App* command : {list, show, requeue, drop})
     AddServiceFlags(*command, flags,
                     "\nExample:\n  caisson dlq list\n  caisson dlq show JOB\n  caisson dlq requeue JOB");
-  list->add_option("--limit", limit, "At most so many")->check(CLI::Range(1, 1000));
+  list->add_option("--limit", limit, "At most this many")->check(CLI::Range(1, 1000));
   for (CLI::App* command : {show, requeue, drop}) command->add_option("JOB", job_id, "The job's id")->required();
   app.require_subcommand(1);
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;

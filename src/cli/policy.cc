@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "base/words.h"
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "policy/explain.h"
 #include "policy/losses.h"
@@ -18,17 +19,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kFaulty = 1;
-constexpr int kUsage = 2;
-
 constexpr char kHelp[] = R"(Read, check, explain, compare and render the isolation spec.
 Usage: caisson policy COMMAND [flags]
 
-  list                         the profiles there are
-  show [PROFILE]               a profile as it takes effect, after extends (and --role's overrides with --policy)
-  check FILE                   is a profile or policy file right, and what does it give up
+  list                         all profiles
+  show [PROFILE]               the effective profile, after extends (and --role's overrides with --policy)
+  check FILE                   check a profile or policy file, and list what it gives up
   explain --path P [--access A] | --host H | --syscall S
-                               what would happen, and which rule says so
+                               the outcome of an access, and the rule that decides it
   diff A B                     where two profiles differ
   render --format F [PROFILE]  for another tool: oci, seccomp, apparmor, selinux, docker, kubernetes
 
@@ -53,9 +51,10 @@ struct Flags {
   SharedFlags shared;
   std::string path, host, syscall, access = "ro", format;
   std::vector<std::string> names;
+  policy::RuntimeDescription native;
 };
 
-int Fail(const Error& error, int exit_code = kFaulty) {
+int Fail(const Error& error, int exit_code = kExitFailed) {
   Complain(error.message);
   return exit_code;
 }
@@ -64,14 +63,14 @@ void Print(const ordered_json& document) {
   std::puts(document.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
 }
 
-ordered_json ToJson(const std::vector<policy::Loss>& losses) {
+ordered_json ToJson(const std::vector<policy::Loss>& losses, const policy::RuntimeDescription& native) {
   ordered_json list = ordered_json::array();
   for (const policy::Loss& loss : losses)
-    list.push_back({{"wall", loss.wall}, {"lost", loss.what}, {"native_runs", loss.can_run}});
+    list.push_back({{"wall", loss.wall}, {"lost", loss.what}, {"native_runs", !native.NeedsWall(loss.wall)}});
   return list;
 }
 
-// The profile named, with the role's overrides applied; `grants`, when given, takes those it holds.
+// The named profile with the role's overrides applied; fills `grants`, if given, with the profile's own.
 Result<policy::RunPlan> Effective(const Flags& flags, const std::string& name, policy::Grants* grants = nullptr) {
   Flags wanted = flags;
   wanted.shared.profile = name.empty() ? "balanced" : name;
@@ -95,18 +94,18 @@ int List(const Flags& flags) {
     }
     list.push_back({{"name", name},
                     {"built_in", profile->built_in == name},
-                    {"tier", policy::kTierNames[static_cast<size_t>(profile->tier)]},
+                    {"strength", policy::NameOf(profile->strength)},
                     {"description", profile->description}});
   }
   if (flags.shared.json) {
     Print(list);
   } else {
     for (const ordered_json& one : list) {
-      std::printf("%-16s %-8s %s\n", one["name"].get<std::string>().c_str(), one["tier"].get<std::string>().c_str(),
+      std::printf("%-16s %-8s %s\n", one["name"].get<std::string>().c_str(), one["strength"].get<std::string>().c_str(),
                   one["description"].get<std::string>().c_str());
     }
   }
-  return faulty ? kFaulty : 0;
+  return faulty ? kExitFailed : 0;
 }
 
 int Show(const Flags& flags) {
@@ -129,7 +128,7 @@ int CheckRules(const Flags& flags, const std::string& file, const std::string& t
     const auto count = [](size_t number, const char* what) {
       return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
     };
-    std::printf("%s: a policy with %s and %s; changes are approved by %s\n", EscapeForTerminal(file).c_str(),
+    std::printf("%s: a policy with %s and %s; %s approves changes\n", EscapeForTerminal(file).c_str(),
                 count(rules->risk.size(), "rule").c_str(), count(rules->overrides.size(), "override").c_str(),
                 EscapeForTerminal(rules->lock_owner).c_str());
   }
@@ -139,7 +138,7 @@ int CheckRules(const Flags& flags, const std::string& file, const std::string& t
 int Check(const Flags& flags) {
   if (flags.names.empty()) {
     Complain("policy check needs a FILE (see: caisson policy --help)");
-    return kUsage;
+    return kExitUsage;
   }
   const std::string& file = flags.names[0];
   const Result<std::string> text = policy::ReadPolicyFile(file);
@@ -151,32 +150,33 @@ int Check(const Flags& flags) {
       authority->profiles.FindOrLoad(file.find('/') == std::string::npos ? "./" + file : file);
   if (!profile) return Fail(profile.error());
   const std::vector<policy::Loss> losses = policy::FindLosses(*profile);
+  const policy::RuntimeDescription& native = flags.native;
   bool refused = false;
-  for (const policy::Loss& loss : losses) refused = refused || !loss.can_run;
+  for (const policy::Loss& loss : losses) refused = refused || native.NeedsWall(loss.wall);
   if (flags.shared.json) {
     Print({{"file", file},
            {"kind", "profile"},
            {"name", profile->name},
            {"extends", profile->built_in},
-           {"lost", ToJson(losses)},
+           {"lost", ToJson(losses, native)},
            {"native_runs", !refused}});
-    return refused ? kFaulty : 0;
+    return refused ? kExitFailed : 0;
   }
   std::printf("%s: the profile %s, on %s\n", EscapeForTerminal(file).c_str(), profile->name.c_str(),
               profile->built_in.c_str());
   for (const policy::Loss& loss : losses) {
     std::printf("  lost  %-28s %s%s\n", EscapeForTerminal(loss.wall).c_str(), EscapeForTerminal(loss.what).c_str(),
-                loss.can_run ? "" : " -- the native runtime refuses this");
+                native.NeedsWall(loss.wall) ? " -- the native runtime refuses this" : "");
   }
   if (losses.empty()) std::printf("  nothing of %s is lost\n", profile->built_in.c_str());
-  return refused ? kFaulty : 0;
+  return refused ? kExitFailed : 0;
 }
 
 int Explain(const Flags& flags) {
   const int asked = !flags.path.empty() + !flags.host.empty() + !flags.syscall.empty();
   if (asked != 1) {
     Complain("policy explain takes one of --path, --host and --syscall");
-    return kUsage;
+    return kExitUsage;
   }
   policy::Grants grants;
   Result<policy::RunPlan> plan = Effective(flags, flags.shared.profile, &grants);
@@ -188,7 +188,7 @@ int Explain(const Flags& flags) {
     CAISSON_TRY(const policy::Access access, ReadAccess(flags.access));
     return policy::ExplainPath(profile, flags.path, access, grants);
   }();
-  if (!explained) return Fail(explained.error(), kUsage);
+  if (!explained) return Fail(explained.error(), kExitUsage);
   if (flags.shared.json) {
     Print({{"profile", profile.name},
            {"allowed", explained->allowed},
@@ -204,7 +204,7 @@ int Explain(const Flags& flags) {
 int Diff(const Flags& flags) {
   if (flags.names.size() != 2) {
     Complain("policy diff takes two profiles");
-    return kUsage;
+    return kExitUsage;
   }
   Result<policy::RunPlan> left = Effective(flags, flags.names[0]), right = Effective(flags, flags.names[1]);
   if (!left) return Fail(left.error());
@@ -229,7 +229,7 @@ int Render(const Flags& flags) {
   if (!plan) return Fail(plan.error());
   plan->profile.limits = plan->limits;
   const Result<std::string> text = policy::Render(flags.format, plan->profile);
-  if (!text) return Fail(text.error(), kUsage);
+  if (!text) return Fail(text.error(), kExitUsage);
   std::fputs(text->c_str(), stdout);
   return 0;
 }
@@ -243,14 +243,15 @@ constexpr Command kCommands[] = {{"list", List},       {"show", Show}, {"check",
 
 }  // namespace
 
-int PolicyCommand(std::vector<std::string> arguments) {
+int PolicyCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
     std::fputs(kHelp, stdout);
-    return arguments.empty() ? kUsage : 0;
+    return arguments.empty() ? kExitUsage : 0;
   }
   const std::string name = arguments[0];
   arguments.erase(arguments.begin());
   Flags flags;
+  flags.native = runtimes.front()->Describe();
   CLI::App app("Read, check, explain, compare and render the isolation spec.", "policy");
   app.set_help_flag("--help,-h", "Show this help");
   app.add_option("--profile", flags.shared.profile);
@@ -264,12 +265,12 @@ int PolicyCommand(std::vector<std::string> arguments) {
   app.add_option("--format", flags.format);
   app.add_flag("--json", flags.shared.json);
   app.add_option("NAMES", flags.names);
-  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
+  if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(flags);
   }
   Complain("policy: there is no command " + Quoted(name) + " (see: caisson policy --help)");
-  return kUsage;
+  return kExitUsage;
 }
 
 }  // namespace caisson::cli

@@ -16,7 +16,7 @@ class Progress {
 
   // A check begins, the index-th of count.
   void Started(const std::string& check, size_t index, size_t count);
-  // What happened to a job at a service. That it waits for people is said also where there is no terminal.
+  // Shows an event of a job at a service. A wait for approval is also reported without a terminal.
   void On(const nlohmann::json& event);
   void Clear();
 
@@ -24,7 +24,7 @@ class Progress {
   void Show(const std::string& line);
 
   bool quiet_;
-  bool live_;  // standard error is a terminal, and its reader a person
+  bool live_;  // standard error is a terminal
 };
 
 }  // namespace caisson::cli

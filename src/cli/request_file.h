@@ -1,4 +1,4 @@
-// Requests as the command line gives them: a file of their own, or a path to be verified.
+// Requests from the command line: a request file, or a path to be verified.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ bool LooksLikeArchive(const std::string& path);  // a file *.tar, *.tar.gz, *.zi
 // A request or an archive to be sent: a regular file, no larger than a request may be.
 Result<std::string> ReadRequestFile(const std::string& path);
 
-// A path that a request names, as seen from here: a relative one begins where the request lies, so that a request can
-// be moved together with its source.
+// Resolves a path of a request file: a relative path begins at the request's directory, so that a request can be moved
+// together with its source.
 std::string PathBesideRequest(const std::string& request_path, const std::string& path);
 
 }  // namespace caisson::cli

@@ -55,7 +55,10 @@ std::string Describe(const json& violation) {
     for (const auto& [name, value] : evidence->items()) line += "  " + EscapeForTerminal(name) + "=" + Text(value);
   }
   const std::string limit = Shown(violation, "limit");
-  return limit.empty() ? line : line + "  limit=" + limit;
+  if (!limit.empty()) line += "  limit=" + limit;
+  const auto found = violation.find("count");
+  const int64_t count = found != violation.end() && found->is_number_integer() ? found->get<int64_t>() : 1;
+  return count > 1 ? line + "  (and " + std::to_string(count - 1) + " more of this kind)" : line;
 }
 
 const json& ListOf(const json& result, const char* name) {
@@ -69,8 +72,12 @@ const json& ListOf(const json& result, const char* name) {
 Result<int> ExitCodeOf(const json& result) {
   if (const Status fits = verify::ExpectResult(result, ""); !fits)
     return Error{ErrorKind::kSystem, 0, "the service's answer is no result: " + fits.error().message};
-  const std::string status = result["status"];
-  return status == "pass" ? 0 : status == "fail" || status == "cancelled" ? 1 : status == "rejected" ? 3 : 4;
+  using verify::VerdictStatus;
+  for (const VerdictStatus status :
+       {VerdictStatus::kPass, VerdictStatus::kFail, VerdictStatus::kCancelled, VerdictStatus::kRejected}) {
+    if (result["status"] == verify::StatusName(status)) return ExitCodeOf(status);
+  }
+  return kExitInfrastructure;
 }
 
 void PrintResult(const json& result, const std::string& subject) {

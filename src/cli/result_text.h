@@ -1,4 +1,4 @@
-// A result document for people, and what it means for the exit code.
+// A result document as text for people, and its exit code.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace caisson::cli {
 
-// 0 pass, 1 fail or cancelled, 3 rejected, 4 error. kSystem when it is no result at all.
+// 0 pass, 1 fail or cancelled, 3 rejected, 4 error. kSystem if the document is not a result.
 Result<int> ExitCodeOf(const nlohmann::json& result);
 
 void PrintResult(const nlohmann::json& result, const std::string& subject);

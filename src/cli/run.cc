@@ -1,4 +1,5 @@
 // caisson run: one command in a sandbox, streams passed through, the command's own exit code.
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -6,52 +7,115 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "base/utf8.h"
-#include "cli/audit_trail.h"
+#include "cli/command_audit.h"
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/flags.h"
+#include "cli/terminal_asker.h"
+#include "linux/sockets.h"
 #include "linux/terminal.h"
+#include "policy/syntax.h"
 #include "verify/request_syntax.h"
-#include "verify/verdict.h"
-#include "verify/verifier.h"
+#include "verify/run_driver.h"
 
 namespace caisson::cli {
 
 namespace {
 
-constexpr int kRefused = 125;
 constexpr int64_t kSignalGraceMs = 2000;
 
 constexpr char kFooter[] = R"(
-Inside, the host's programs (/usr) are read-only, /workspace is empty unless --workspace shows a directory, /scratch and
-/tmp are writable and vanish at the end, and there is no network. Nothing of your environment is passed but what -e names.
+Inside, the host's programs (/usr), or those of --image, are read-only, /workspace is empty unless --workspace shows a directory, /scratch and
+/tmp are writable and vanish at the end, and there is no network unless --network says so. Nothing of your environment is passed but what -e names.
 
-Exit codes: the command's own; 124 time limit, 125 the sandbox could not be set up or policy refused, 126 not executable,
+Exit codes: the command's own; 124 time or CPU time limit, 125 the sandbox could not be set up or policy refused, 126 not executable,
 127 not found, 128+N signal N, 137 memory limit, 159 forbidden system call. --result FILE holds the whole truth.
 
 Examples:
   caisson run -- python3 -c 'print(6 * 7)'
   caisson run --workspace . -- python3 main.py
   caisson run --workspace .:cow --memory 256M --timeout 30s -- make test
+  caisson run --image python -- python3 main.py
   caisson run -t -- bash)";
 
 struct RunFlags {
   SharedFlags shared;
-  std::vector<std::string> environment, mounts;
-  std::string directory = "/workspace", workspace;
+  std::vector<std::string> environment, mounts, forwards;
+  std::string directory, workspace;
   bool terminal = false, interactive = false;
+  std::unique_ptr<TerminalAsker> asker;  // only where a person can be asked
+  UniqueFd no_input;
   UniqueFd result_file;
 };
 
+// The image's directory is for its own programs; with a workspace, the caller's is what counts.
+std::string ChooseDirectory(const RunFlags& flags, const policy::RunPlan& plan) {
+  if (!flags.directory.empty()) return flags.directory;
+  const bool own = plan.image && flags.workspace.empty() && !plan.image->working_directory.empty();
+  return own ? plan.image->working_directory : "/workspace";
+}
+
+bool IsInImage(const policy::RunPlan& plan, const std::string& path) {
+  if (!plan.image || !plan.image->root || (path + "/").find("/../") != std::string::npos) return false;
+  const auto& entries = plan.image->root->entries;
+  return std::any_of(entries.begin(), entries.end(), [&](const policy::RootEntry& entry) {
+    const std::string top = "/" + entry.name;
+    return path == top || path.compare(0, top.size() + 1, top + "/") == 0;
+  });
+}
+
+// "PORT" or "PORT:INSIDE_PORT".
+Result<policy::PlannedForward> ReadForward(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string outside = text.substr(0, colon);
+  const std::string inside = colon == std::string::npos ? outside : text.substr(colon + 1);
+  for (const std::string& port : {outside, inside}) {
+    if (const policy::Fault fault = policy::FaultInPort(port))
+      return Error::Invalid("--forward " + EscapeForTerminal(text) + ": " + EscapeForTerminal(port) + " " + *fault);
+  }
+  policy::PlannedForward forward;
+  forward.port = static_cast<uint16_t>(std::stoul(outside));
+  forward.inside_port = static_cast<uint16_t>(std::stoul(inside));
+  return forward;
+}
+
+// Listens with the rights of this user, before anything starts: a port that is taken is known at once.
+Status OpenForwards(policy::RunPlan& plan) {
+  for (policy::PlannedForward& forward : plan.forwards) {
+    Result<UniqueFd> listener = linux_sys::ListenAtLoopback(forward.port);
+    if (!listener) return std::move(listener).error().In("--forward " + std::to_string(forward.port));
+    forward.listener = *std::move(listener);
+  }
+  return {};
+}
+
+// Where the profile wants it and there is a terminal, its user is asked about destinations that no rule mentions.
+// SECURITY: the command must not read what the user answers, so it has another standard input, or the terminal and no
+// questions.
+void Attend(policy::RunPlan& plan, RunFlags& flags) {
+  if (!plan.profile.network.ask || flags.terminal || !::isatty(STDERR_FILENO)) return;
+  flags.asker = TerminalAsker::Open();
+  plan.attended = flags.asker != nullptr;
+  if (plan.attended && ::isatty(STDIN_FILENO)) flags.no_input.Reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
 // `decision` is filled also when it is a refusal.
-Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command, policy::Decision& decision) {
-  CAISSON_TRY_VOID(RefuseNetwork(flags.shared));
-  CAISSON_TRY(const verify::Authority authority, ReadAuthority(flags.shared));
+Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string> command,
+                                 const runtime::Runtimes& runtimes, policy::Decision& decision) {
+  if (!command.empty() && command[0].empty()) return Error::Invalid("the command's name is empty");
+  CAISSON_TRY(const verify::Authority authority, ReadAuthority(flags.shared, Describe(runtimes)));
   CAISSON_TRY(verify::Admission admission, verify::Admission::Open(authority, flags.shared.mode, ""));
+  CAISSON_TRY_VOID(admission.UseImage(""));
   policy::RunPlan& plan = admission.plan();
+  if (command.empty()) command = plan.image->command;
+  if (command.empty() || command[0].empty())
+    return Error::Invalid("the image " + EscapeForTerminal(flags.shared.image) +
+                          " has no entry point: give a command behind --");
   for (const std::string& text : flags.mounts) {
     CAISSON_TRY(const verify::Mount mount, ReadMount(text));
     CAISSON_TRY_VOID(admission.AddMount(mount.source, mount.target, mount.access, true));
@@ -67,6 +131,10 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
     CAISSON_TRY_VOID(admission.AddMount(path, "/workspace", access, true));
     if (!plan.workspace_mount->source.is_directory)
       return Error::Invalid("--workspace " + EscapeForTerminal(path) + ": not a directory");
+  }
+  for (const std::string& text : flags.forwards) {
+    CAISSON_TRY(policy::PlannedForward forward, ReadForward(text));
+    plan.forwards.push_back(std::move(forward));
   }
   policy::PlannedCommand planned;
   planned.name = planned.tier = "run";
@@ -88,11 +156,12 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
                           " can be passed: use a file or standard input");
   }
   planned.argv = std::move(command);
-  planned.cwd = flags.directory;
+  planned.cwd = ChooseDirectory(flags, plan);
   const bool in_mount = std::any_of(plan.mounts.begin(), plan.mounts.end(), [&](const policy::PlannedMount& mount) {
     return mount.target == planned.cwd || planned.cwd.compare(0, mount.target.size() + 1, mount.target + "/") == 0;
   });
-  if (const auto fault = verify::FaultInWorkingDirectory(planned.cwd); fault && !in_mount)
+  if (const auto fault = verify::FaultInWorkingDirectory(planned.cwd);
+      fault && !in_mount && !IsInImage(plan, planned.cwd))
     return Error::Invalid("-w " + *fault);
   planned.timeout_ms = plan.limits.command_timeout_ms;
   policy::RequestFacts facts;
@@ -104,23 +173,7 @@ Result<policy::RunPlan> MakePlan(const RunFlags& flags, std::vector<std::string>
   decision = plan.decision;
   if (!judged) return std::move(judged).error();
   if (flags.terminal && flags.shared.json) return Error::Invalid("-t and --json exclude each other");
-  plan.stdio = flags.terminal      ? policy::Stdio::kTerminal
-               : flags.shared.json ? policy::Stdio::kCapture
-                                   : policy::Stdio::kPassThrough;
   return std::move(plan);
-}
-
-int ExitCode(const CommandOutcome& outcome) {
-  switch (outcome.ending) {
-    case Ending::kTimeout:
-      return 124;
-    case Ending::kNotExecutable:
-      return outcome.exec_errno == ENOENT || outcome.exec_errno == ENOTDIR ? 127 : 126;
-    case Ending::kCancelled:
-      return 128 + SIGTERM;
-    default:
-      return outcome.exit_code;
-  }
 }
 
 // One line about what ended it, when that was not the command itself.
@@ -138,109 +191,81 @@ void Explain(const CommandOutcome& outcome, const std::string& program) {
       line += " " + key + "=" + (number != nullptr ? std::to_string(*number) : std::get<std::string>(value));
     }
     if (violation.limit >= 0) line += " limit=" + std::to_string(violation.limit);
+    if (violation.count > 1) line += " (and " + std::to_string(violation.count - 1) + " more of this kind)";
     Complain(line);
   }
-  if (outcome.violations_dropped > 0) Complain("and " + std::to_string(outcome.violations_dropped) + " more");
 }
 
-int Fail(const Error& error, const RunFlags& flags, verify::EventLog& events,
-         const policy::Decision* decision = nullptr) {
+int Fail(const Error& error) {
   Complain(error.message);
+  return kExitRunRefused;
+}
+
+CommandIo ChooseIo(const RunFlags& flags) {
+  if (flags.terminal) return CommandIo::Terminal(STDIN_FILENO, STDOUT_FILENO);
+  if (flags.shared.json) return CommandIo::Capture();
+  return CommandIo::Descriptors(flags.no_input ? flags.no_input.get() : STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO);
+}
+
+// Writes what --json, --result and --events want of it. False, with a complaint, when something cannot be written.
+bool Deliver(const verify::VerificationResult& result, const RunFlags& flags, const verify::RunDriver& driver,
+             const CommandAudit& audit) {
+  const nlohmann::json document = verify::ToJson(result);
+  Status delivered = driver.End(result, audit.DigestOf(document), {{"result", document}});
+  const bool ran = !result.checks.empty();
+  if (delivered && flags.shared.json && ran)
+    std::puts(document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
+  if (delivered && flags.result_file) delivered = WriteJson(flags.result_file.get(), document);
+  if (!delivered) Complain(delivered.error().message);
+  return bool(delivered);
+}
+
+int Execute(Result<policy::RunPlan> plan, const policy::Decision& decision, const RunFlags& flags,
+            verify::EventLog& events, CommandAudit& audit, const runtime::Runtimes& runtimes) {
   verify::Request request;
   request.request_id = verify::GenerateRequestId();
-  if (flags.result_file) {
-    verify::VerificationResult result = verify::RefusalResult(request, error);
-    if (decision != nullptr) result.decision = policy::ToJson(*decision);
-    if (Status written = WriteJson(flags.result_file.get(), verify::ToJson(result)); !written)
-      Complain(written.error().message);
-  }
-  if (events.enabled()) {
-    events.Begin(request.request_id);
-    nlohmann::json members = {{"error", error.message}};
-    if (decision != nullptr) members["decision"] = policy::ToJson(*decision);
-    events.Write(error.kind == ErrorKind::kDenied ? "rejected" : "sandbox_failed", std::move(members));
-  }
-  return kRefused;
-}
-
-int Execute(policy::RunPlan plan, const RunFlags& flags, verify::EventLog& events, const AuditTrail& trail,
-            runtime::Runtime& runtime) {
-  const int signal_fd = TakeSignals();
-  verify::VerificationResult result;
-  result.request_id = verify::GenerateRequestId();
-  result.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
-  const bool record = flags.result_file.valid() || flags.shared.json || events.enabled() || !flags.shared.audit.empty();
-  if (record) {
-    result.policy_digest = verify::PolicyDigest(plan);
-    result.policy = verify::DescribePolicy(plan);
-    result.decision = policy::ToJson(plan.decision);
-  }
-  if (Status kept = trail.Admitted(result.request_id, result.policy_digest, "", plan.decision); !kept)
-    return Fail(kept.error(), flags, events);
-  if (events.enabled()) events.Begin(result.request_id);
-  const policy::PlannedCommand command = plan.commands[0];
-  const policy::OnViolation on_violation = plan.profile.on_violation;
-
-  Result<std::unique_ptr<runtime::Run>> run = runtime.Start(std::move(plan));
-  if (!run) return Fail(run.error(), flags, events);
-  if (record) result.isolation = (*run)->isolation();
-  if (events.enabled())
-    events.Write("sandbox_started", {{"isolation", verify::ToJson(*result.isolation)},
-                                     {"policy", result.policy},
-                                     {"policy_digest", result.policy_digest}});
-  if (!flags.shared.quiet) {
-    for (const std::string& wall : (*run)->isolation().degraded) {
-      if (::isatty(STDERR_FILENO)) Complain("degraded: " + wall);
-    }
-  }
-  runtime::ExecuteOptions options;
-  options.timeout_ms = command.timeout_ms;
-  options.timeout_name = "command_timeout_ms";
-  options.signal_fd = signal_fd;
-  options.signal_grace_ms = kSignalGraceMs;
-  options.on_violation = [&](const Violation& violation) {
-    if (events.enabled()) events.Write("violation", {{"violation", verify::ToJson(violation)}});
+  request.mode = flags.shared.mode == "strict" ? verify::Mode::kStrict : verify::Mode::kBalanced;
+  if (events.enabled()) events.Begin(request.request_id);
+  std::optional<linux_sys::RawTerminal> raw;
+  verify::RunSinks sinks;
+  sinks.audit = &audit;
+  sinks.events = &events;
+  sinks.on_started = [&](const runtime::IsolationReport& isolation) {
+    if (flags.shared.quiet || !::isatty(STDERR_FILENO)) return;
+    for (const std::string& wall : isolation.degraded) Complain("degraded: " + wall);
   };
-  Result<CommandOutcome> outcome = [&] {
-    std::optional<linux_sys::RawTerminal> raw;
+  sinks.on_check_started = [&](const policy::PlannedCommand&, size_t, size_t) {
     if (flags.terminal) raw.emplace();
-    return (*run)->Execute(0, options);
+  };
+  sinks.on_check_finished = [&](const verify::CheckRecord&) { raw.reset(); };
+  verify::RunOptions options;
+  std::optional<SignalStop> stop;
+  if (plan) options.stop = &stop.emplace();
+  options.choose_io = [&](const policy::PlannedCommand&) { return ChooseIo(flags); };
+  options.signal_grace_ms = kSignalGraceMs;
+  options.asker = flags.asker.get();
+  options.has_budget = false;
+  options.described = flags.result_file.valid() || flags.shared.json || events.enabled() || audit.enabled();
+  verify::RunDriver driver(request, runtimes, sinks, options);
+  const Result<verify::VerificationResult> result = [&]() -> Result<verify::VerificationResult> {
+    if (!plan) return driver.Refuse(plan.error(), decision);
+    verify::Admitted admitted;
+    admitted.plan = *std::move(plan);
+    if (options.described) admitted.policy_digest = verify::PolicyDigest(admitted.plan);
+    return driver.Run(std::move(admitted));
   }();
-  run->reset();
-  if (!outcome) return Fail(outcome.error(), flags, events);
-  if (!flags.shared.quiet && !flags.shared.json) Explain(*outcome, command.argv[0]);
-  const int exit_code = ExitCode(*outcome);
-  if (record) {
-    if (outcome->ending == Ending::kNotExecutable) outcome->exit_code = exit_code;
-    result.verdict = verify::Judge(*outcome, on_violation);
-    result.duration_ms = outcome->duration_ms;
-    result.checks.push_back({command.name, command.tier, command.argv, *std::move(outcome)});
-    const nlohmann::json document = verify::ToJson(result);
-    const std::string text = document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    if (Status kept = trail.Ended(result, text); !kept) {
-      Complain(kept.error().message);
-      return kRefused;
-    }
-    if (events.enabled()) {
-      events.Write("sandbox_stopped", nlohmann::json::object());
-      events.Write("result", {{"result", document}});
-    }
-    if (flags.shared.json) {
-      std::puts(document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
-    }
-    if (flags.result_file) {
-      if (Status written = WriteJson(flags.result_file.get(), document); !written) {
-        Complain(written.error().message);
-        return kRefused;
-      }
-    }
-  }
-  return exit_code;
+  raw.reset();
+  if (!result) return Fail(result.error());
+  const bool ran = !result->checks.empty();
+  if (!ran) Complain(result->message);
+  if (ran && !flags.shared.quiet && !flags.shared.json) Explain(result->checks[0].outcome, result->checks[0].argv[0]);
+  if (options.described && !Deliver(*result, flags, driver, audit)) return kExitRunRefused;
+  return ran ? ExitCodeOf(result->checks[0].outcome) : kExitRunRefused;
 }
 
 }  // namespace
 
-int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
+int RunCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes) {
   RunFlags flags;
   CLI::App app("Run a command in a sandbox.\nUsage: caisson run [flags] -- COMMAND [ARG...]", "run");
   app.footer(kFooter);
@@ -249,8 +274,12 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
   app.add_option("-e,--env", flags.environment, "NAME=VALUE, or NAME to pass your own value")->allow_extra_args(false);
   app.add_option("-v,--volume", flags.mounts, "SRC:DST[:ro|cow|rw]: show a host path; ro unless said otherwise")
       ->allow_extra_args(false);
-  app.add_option("-w,--workdir", flags.directory, "Working directory inside; default /workspace");
+  app.add_option("-w,--workdir", flags.directory, "Working directory inside; default /workspace, or the image's");
   app.add_option("--workspace", flags.workspace, "DIR[:ro|cow|rw]: show a directory as /workspace");
+  app.add_option("--forward", flags.forwards,
+                 "PORT[:INSIDE]: a server at that port inside can be reached at 127.0.0.1:PORT here")
+      ->allow_extra_args(false);
+  app.add_flag("--ask", flags.shared.ask, "Ask on the terminal about destinations that no rule mentions; not with -t");
   app.add_flag("-t,--tty", flags.terminal, "Give it a terminal");
   app.add_flag("-i,--interactive", flags.interactive, "Accepted for habit: standard input always passes through");
 
@@ -263,35 +292,34 @@ int RunCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
     }
   }
   app.prefix_command(command.empty());
-  if (const auto exit_code = Parse(app, std::move(arguments), kRefused)) return *exit_code;
+  if (const auto exit_code = Parse(app, std::move(arguments), kExitRunRefused)) return *exit_code;
   if (command.empty()) command = app.remaining();
-  if (command.empty()) {
+  if (command.empty() && flags.shared.image.empty()) {
     Complain("no command given: caisson run [flags] -- COMMAND (see: caisson run --help)");
-    return kRefused;
+    return kExitRunRefused;
   }
   verify::EventLog events;
   if (!flags.shared.events.empty()) {
     Result<verify::EventLog> opened = verify::EventLog::Open(flags.shared.events);
-    if (!opened) return Fail(opened.error(), flags, events);
+    if (!opened) return Fail(opened.error());
     events = *std::move(opened);
   }
   Result<UniqueFd> result_file = OpenResultFile(flags.shared.result);
-  if (!result_file) return Fail(result_file.error(), flags, events);
+  if (!result_file) return Fail(result_file.error());
   flags.result_file = *std::move(result_file);
-  if (command[0].empty()) return Fail(Error::Invalid("the command's name is empty"), flags, events);
-  const Result<AuditTrail> trail = AuditTrail::Open(flags.shared.audit);
-  if (!trail) return Fail(trail.error(), flags, events);
+  Result<CommandAudit> audit = CommandAudit::Open(flags.shared.audit);
+  if (!audit) return Fail(audit.error());
   policy::Decision decision;
-  Result<policy::RunPlan> plan = MakePlan(flags, std::move(command), decision);
-  if (!plan) {
-    if (Status kept = trail->Rejected(verify::GenerateRequestId(), plan.error()); !kept) Complain(kept.error().message);
-    return Fail(plan.error(), flags, events, &decision);
-  }
-  if (flags.shared.dry_run) {
+  Result<policy::RunPlan> plan = MakePlan(flags, std::move(command), runtimes, decision);
+  if (plan && flags.shared.dry_run) {
     std::puts(verify::DescribePlan(*plan).dump(2).c_str());
-    return 0;
+    return kExitDone;
   }
-  return Execute(*std::move(plan), flags, events, *trail, runtime);
+  if (plan) {
+    if (Status opened = OpenForwards(*plan); !opened) return Fail(opened.error());
+    Attend(*plan, flags);
+  }
+  return Execute(std::move(plan), decision, flags, events, *audit, runtimes);
 }
 
 }  // namespace caisson::cli

@@ -1,5 +1,5 @@
-// caisson selftest: hands over to caisson-selftest, a program of its own because what it does to the sandbox has no
-// place in the one under test.
+// caisson selftest: executes caisson-selftest, a separate program because attack code does not belong into the program
+// under test.
 #include <limits.h>
 #include <unistd.h>
 
@@ -7,13 +7,12 @@
 #include <cstring>
 
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/flags.h"
 
 namespace caisson::cli {
 
 namespace {
-
-constexpr int kInfrastructure = 4;
 
 std::string OwnPath() {
   char path[PATH_MAX];
@@ -37,11 +36,11 @@ int SelftestCommand(std::vector<std::string> arguments) {
     argv.push_back(nullptr);
     ::execv(program.c_str(), argv.data());
     Complain(program + ": " + std::strerror(errno));
-    return kInfrastructure;
+    return kExitInfrastructure;
   }
   Complain("selftest: caisson-selftest is not installed, neither in " + directory + " nor in " + directory +
            "/../libexec/caisson; install it or build the target caisson-selftest");
-  return kInfrastructure;
+  return kExitInfrastructure;
 }
 
 }  // namespace caisson::cli

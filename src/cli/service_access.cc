@@ -14,17 +14,17 @@ namespace {
 
 constexpr char kSharedFooter[] = R"(
 The service is the one at --url or CAISSON_URL (unix:/path, http://127.0.0.1:PORT, https://HOST), else the first at
-caisson/caissond.sock below $XDG_RUNTIME_DIR, /run and /var/lib. Who asks is known by the user, or by the token in
-CAISSON_TOKEN or --token-file.
+caisson/caissond.sock below $XDG_RUNTIME_DIR, /run and /var/lib. The service identifies the caller by its
+user id, or by the token in CAISSON_TOKEN or --token-file.
 
-Exit codes beyond those: 2 usage or no such job, 3 refused, 4 no service or its fault, 5 the job is not in a state for it.)";
+Further exit codes: 2 usage or no such job, 3 refused, 4 no service or a failure of it, 5 wrong state of the job.)";
 
 }  // namespace
 
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags, const std::string& footer) {
   app.add_option("--url", flags.url, "The service")->type_name("URL");
   app.add_option("--token-file", flags.token_file, "A file with the bearer token")->type_name("FILE");
-  app.add_flag("--json", flags.json, "Print the service's document as it is");
+  app.add_flag("--json", flags.json, "Print the service's document unchanged");
   app.footer(footer + "\n" + kSharedFooter);
   app.set_help_flag("--help,-h", "Show this help");
 }

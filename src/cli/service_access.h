@@ -1,5 +1,5 @@
-// What the commands that talk to a service share: where it is, what its errors mean for an exit code, and how its
-// documents are shown. Everything it says is hostile text.
+// Shared by the commands that talk to a service: its address, exit codes for its errors, and the display of its
+// documents. Its answers are untrusted text.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,12 +7,12 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/exit_codes.h"
 #include "client/client.h"
 
 namespace caisson::cli {
 
-// Beyond verify's: 5, what was asked does not fit the state of the job.
-inline constexpr int kExitUsage = 2, kExitRefused = 3, kExitInfrastructure = 4, kExitState = 5;
+// Exit codes in addition to those of verify: 5, the request does not fit the state of the job.
 
 struct ServiceFlags {
   std::string url, token_file;
@@ -22,7 +22,7 @@ struct ServiceFlags {
 // --url, --token-file and --json. `footer` is the command's own help; what all share is appended to it.
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags, const std::string& footer);
 
-// An exit code and a message on standard error for whatever went wrong.
+// Prints an error and returns its exit code.
 int Report(const Error& error);
 
 // Runs `work` with a client for the flags' service; its error, or that of finding the service, is reported.

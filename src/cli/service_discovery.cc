@@ -25,7 +25,7 @@ Result<Discovery> TrySocket(const std::string& path) {
   if (!S_ISSOCK(socket.st_mode)) return Absent(path + " is not a socket", true);
   if (!IsOurs(socket) || !IsOurs(directory))
     return Absent(path + " belongs to user " + std::to_string(IsOurs(socket) ? directory.st_uid : socket.st_uid) +
-                      ", neither root nor you; if you trust that service, name it: CAISSON_URL=unix:" + path,
+                      ", neither root nor you; if you trust that service, set CAISSON_URL=unix:" + path,
                   true);
   CAISSON_TRY(client::Endpoint endpoint, client::FindEndpoint("unix:" + path, ""));
   client::Client client(std::move(endpoint));
@@ -33,13 +33,13 @@ Result<Discovery> TrySocket(const std::string& path) {
   ask.connect_ms = ask.timeout_ms = kAnswerMs;
   const Result<client::Reply> reply = client.Send(ask);
   if (!reply) {
-    // A socket that a killed service left behind, or one for others.
+    // A socket that a killed service left behind, or that this user may not open.
     const bool nobody = reply.error().errno_value == ECONNREFUSED || reply.error().errno_value == ENOENT;
     return Absent(reply.error().message, !nobody && reply.error().kind != ErrorKind::kDenied);
   }
   if (reply->status == 200) return Discovery{std::move(client), "", false};
   const std::string place = "the service at unix:" + path;
-  if (reply->status == 503) return Absent(place + " takes no jobs now (see: caisson doctor --service)", true);
+  if (reply->status == 503) return Absent(place + " accepts no jobs now (see: caisson doctor --service)", true);
   return Absent(place + ": " + client::ProblemOf(*reply).message, true);
 }
 
@@ -59,7 +59,7 @@ Result<Discovery> DiscoverService() {
     if (first.absence.empty()) first = std::move(found);
   }
   if (first.absence.empty())
-    first.absence = "there is no service; start one with: caissond (or say where it is: CAISSON_URL)";
+    first.absence = "there is no service; start one with: caissond (or name its address: CAISSON_URL)";
   return first;
 }
 

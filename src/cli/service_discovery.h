@@ -1,4 +1,4 @@
-// Finds the service that a command may use without being told to: one that is meant for this user, and ready.
+// Finds the service that a command uses by default: one that is meant for this user, and ready.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@ namespace caisson::cli {
 
 struct Discovery {
   std::optional<client::Client> service;
-  std::string absence;      // why there is none, for who insists on one
-  bool surprising = false;  // something is there and cannot be used: worth a line also to who does not insist
+  std::string absence;      // why there is none, for --service
+  bool surprising = false;  // a service exists but cannot be used: worth a message even without --service
 };
 
-// CAISSON_URL names a service: it is taken at its word, and whether it answers shows when it is asked. Otherwise the
-// first default socket that is trusted and says within a second that it takes jobs.
+// If CAISSON_URL names a service, it is used without a check. Otherwise the first default socket that is trusted and
+// reports within a second that it accepts jobs.
 //
-// SECURITY: the service sees the source and makes the verdict. So a socket that nobody named must belong, like its
-// directory, to root or to this user: others could put one where we look. One that this user may not open is somebody
-// else's service and no error.
+// SECURITY: the service sees the source and makes the verdict. So a default socket and its directory must belong to
+// root or to this user: another user could create a socket there. A socket that this user may not open belongs to
+// another user's service and is not an error.
 Result<Discovery> DiscoverService();
 
 }  // namespace caisson::cli

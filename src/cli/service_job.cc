@@ -54,7 +54,7 @@ Result<Shipment> PackShipment(const std::string& path) {
   Result<json> read = verify::ReadJson(text, bounds);
   if (!read) return std::move(read).error().In(path);
   shipment.request = *std::move(read);
-  // Judged here too: the fault is then told with the file's name, and without a service.
+  // Also checked here, so that an error names the file and needs no service.
   if (Result<verify::Request> judged = verify::ReadRequest(shipment.request, ""); !judged)
     return std::move(judged).error().In(path);
   const json& source = shipment.request["source"];
@@ -79,7 +79,7 @@ Result<json> SendShipment(const client::Client& client, const Shipment& shipment
     if (job) return job;
     const bool full = job.error().kind == ErrorKind::kExhausted;
     reached = reached || full;
-    // One that was never there is not waited for.
+    // No retries for a service that never answered.
     const bool again = full || (reached && job.error().kind == ErrorKind::kSystem);
     if (!again || MonotonicNanos() > give_up_ns) return job;
     ::usleep(1'000'000);
@@ -94,7 +94,7 @@ Result<json> AwaitResult(const client::Client& client, const std::string& job_id
     on_event(event);
   }));
   if (last == "dead_lettered")
-    return Error{ErrorKind::kSystem, 0, "the job came to no verdict; see: caisson dlq show " + job_id};
+    return Error{ErrorKind::kSystem, 0, "the job ended without a verdict; see: caisson dlq show " + job_id};
   return client.Json(Get(JobTarget(job_id, "/result")));
 }
 

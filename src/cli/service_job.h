@@ -1,4 +1,4 @@
-// A request on its way to a service, and the job that becomes of it: what submit and verify share.
+// Sends a request to a service and follows its job; shared by submit and verify.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,18 @@ struct Shipment {
   std::string archive;  // the one the request names, to be sent first; empty: none
 };
 
-// What the command line calls PATH: a file, a directory, an archive, or a request with its source.path. All that lies
-// on this machine is packed. kUnsupported when it cannot be (client::PackSource).
+// Prepares the command line's PATH: a file, a directory, an archive, or a request with its source.path. Local files are
+// packed. kUnsupported when it cannot be (client::PackSource).
 Result<Shipment> PackShipment(const std::string& path);
 
-// Without an idempotency key of the caller's own the request gets one: a lost answer must not make a second job of a
-// second try.
+// A request without an idempotency key gets one, so that a retry after a lost answer does not create a second job.
 void EnsureKey(nlohmann::json& request);
 
-// Sends it until it is taken or refused for good; gives the job. A service that restarts or is full is given half a
-// minute.
+// Sends it until it is accepted or finally refused; returns the job. Retries for half a minute while the service
+// restarts or is full.
 Result<nlohmann::json> SendShipment(const client::Client& client, const Shipment& shipment);
 
-// Follows the job to its end and gives its result. kSystem when it came to none.
+// Follows the job to its end and returns its result. kSystem if there is none.
 Result<nlohmann::json> AwaitResult(const client::Client& client, const std::string& job_id,
                                    const std::function<void(const nlohmann::json&)>& on_event);
 

@@ -1,4 +1,4 @@
-// caisson submit: hand a verification to the service, and wait for its result if asked to.
+// caisson submit: sends a verification to the service, and waits for its result with --wait.
 #include <cstdio>
 
 #include "cli/commands.h"
@@ -16,11 +16,11 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFooter[] = R"(
-PATH is a Python file, a directory or an archive of one (.tar.gz, .zip …), which is sent along; anything that ends in
-.json is read as a request, and a source.path in it is sent along too. Without --wait the job's id is printed, to be asked for with: caisson status,
-events, logs, result.
+PATH is a Python file, a directory or an archive of one (.tar.gz, .zip …), which is sent along; a name that ends in .json
+is a request, and its source.path is sent along too. Without --wait the command prints the job's id for caisson status,
+events, logs and result.
 
-Exit codes with --wait: 0 pass, 1 fail, 3 rejected by policy, 4 infrastructure error; without: 0 when it was taken.
+Exit codes with --wait: 0 pass, 1 fail, 3 rejected by policy, 4 infrastructure error; without: 0 if the job was accepted.
 
 Examples:
   caisson submit --wait answer.py
@@ -38,7 +38,7 @@ struct SubmitFlags {
 
 Result<Shipment> MakeShipment(const SubmitFlags& flags) {
   Result<Shipment> packed = PackShipment(flags.path);
-  // What cannot be sent is the caller's to change.
+  // The caller must change a request that cannot be sent.
   if (!packed && packed.error().kind == ErrorKind::kUnsupported) return Error::Invalid(packed.error().message);
   if (!packed) return packed;
   json& request = packed->request;
@@ -77,14 +77,15 @@ int SubmitCommand(std::vector<std::string> arguments) {
   CLI::App app("Submit a verification to the service.\nUsage: caisson submit [flags] PATH|REQUEST.json", "submit");
   AddServiceFlags(app, flags.service, kFooter);
   app.add_flag("--wait,-w", flags.wait, "Wait for the end, show what happens, and print the result");
-  app.add_flag("--quiet,-q", flags.quiet, "Say nothing but errors");
+  app.add_flag("--quiet,-q", flags.quiet, "Print only errors");
   app.add_option("--mode", flags.mode, "balanced or strict")->check(CLI::IsMember({"balanced", "strict"}));
   app.add_option("--profile", flags.profile, "Isolation profile");
   app.add_option("--key", flags.key, "Idempotency key: the same key and request again give the same job");
   app.add_option("--label", flags.labels, "KEY=VALUE, to find it by (repeatable)")->allow_extra_args(false);
-  app.add_option("--artifact", flags.artifacts, "Collect what matches the glob (repeatable)")->allow_extra_args(false);
+  app.add_option("--artifact", flags.artifacts, "Collect files that match the glob (repeatable)")
+      ->allow_extra_args(false);
   app.add_option("--priority", flags.priority, "-100 to 100; higher runs earlier");
-  app.add_option("--deadline", flags.deadline, "RFC 3339 time after which the result is of no use");
+  app.add_option("--deadline", flags.deadline, "RFC 3339 time after which the result is useless");
   app.add_option("PATH", flags.path, "A Python file, a directory, an archive, or a request (*.json)")->required();
   if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
 

@@ -6,21 +6,20 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "cli/audit_trail.h"
+#include "cli/command_audit.h"
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
 #include "cli/request_file.h"
 #include "cli/verify_service.h"
 #include "intake/intake.h"
-#include "verify/verifier.h"
+#include "verify/digest.h"
+#include "verify/run_driver.h"
 
 namespace caisson::cli {
 
 namespace {
-
-constexpr int kUsage = 2;
-constexpr int kInfrastructure = 4;
 
 constexpr char kFooter[] = R"(
 PATH is a Python file, or a directory with main.py, __main__.py, a single .py file, or tests, or such a directory packed as
@@ -49,21 +48,6 @@ Examples:
   caisson verify request.json --archives store/
 
 A relative source.path in a request is taken from the request's own directory.)";
-
-int ExitCode(const verify::VerificationResult& result) {
-  switch (result.verdict.status) {
-    case verify::VerdictStatus::kPass:
-      return 0;
-    case verify::VerdictStatus::kFail:
-    case verify::VerdictStatus::kCancelled:
-      return 1;
-    case verify::VerdictStatus::kRejected:
-      return 3;
-    case verify::VerdictStatus::kError:
-      return 4;
-  }
-  return 4;
-}
 
 // Reads the archive at `path` and puts what is in it into the request. `expected`: the hash it must have, if any.
 Status TakeArchive(const std::string& path, std::string_view expected, verify::Source& source) {
@@ -117,80 +101,66 @@ Result<VerifyOutputs> OpenOutputs(const SharedFlags& flags) {
   return outputs;
 }
 
-int VerifyHere(const VerifyFlags& flags, VerifyOutputs& outputs, runtime::Runtime& runtime) {
+int VerifyHere(const VerifyFlags& flags, VerifyOutputs& outputs, const runtime::Runtimes& runtimes) {
   verify::EventLog& events = outputs.events;
-  Result<verify::Authority> authority = ReadAuthority(flags.shared);
+  Result<verify::Authority> authority = ReadAuthority(flags.shared, Describe(runtimes));
   if (!authority) {
     Complain(authority.error().message);
-    return kUsage;
+    return kExitUsage;
   }
   Result<verify::Request> request = MakeRequest(flags);
   if (!request) {
     Complain(request.error().message);
-    return request.error().kind == ErrorKind::kInvalid ? kUsage : kInfrastructure;
+    return request.error().kind == ErrorKind::kInvalid ? kExitUsage : kExitInfrastructure;
   }
   events.Begin(request->request_id);
 
-  Result<AuditTrail> trail = AuditTrail::Open(flags.shared.audit);
-  if (!trail) {
-    Complain(trail.error().message);
-    return kInfrastructure;
+  Result<CommandAudit> audit = CommandAudit::Open(flags.shared.audit);
+  if (!audit) {
+    Complain(audit.error().message);
+    return kExitInfrastructure;
   }
   Progress progress(flags.shared.quiet, flags.shared.json);
-  Status network = RefuseNetwork(flags.shared);
   policy::Decision decision;
-  Result<verify::Admitted> admitted =
-      network ? verify::Admit(*request, *authority, &decision) : Result<verify::Admitted>(network.error());
-  verify::VerificationResult result;
-  if (!admitted) {
-    if (admitted.error().kind != ErrorKind::kDenied) {
-      Complain(admitted.error().message);
-      return kUsage;
-    }
-    if (Status kept = trail->Rejected(request->request_id, admitted.error()); !kept) {
-      Complain(kept.error().message);
-      return kInfrastructure;
-    }
-    const nlohmann::ordered_json reasons = policy::ToJson(decision);
-    events.Write("rejected", {{"reason", admitted.error().message}, {"decision", reasons}});
-    result = verify::RefusalResult(*request, admitted.error());
-    result.decision = reasons;
-  } else if (flags.shared.dry_run) {
+  Result<verify::Admitted> admitted = verify::Admit(*request, *authority, &decision);
+  if (!admitted && admitted.error().kind != ErrorKind::kDenied) {
+    Complain(admitted.error().message);
+    return kExitUsage;
+  }
+  if (admitted && flags.shared.dry_run) {
     std::puts(
         verify::DescribePlan(admitted->plan).dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-    return 0;
-  } else {
-    events.Write("admitted", {{"policy_digest", admitted->policy_digest},
-                              {"source_digest", admitted->source_digest},
-                              {"decision", policy::ToJson(admitted->plan.decision)}});
-    if (Status kept = trail->Admitted(request->request_id, admitted->policy_digest, admitted->source_digest,
-                                      admitted->plan.decision);
-        !kept) {
-      Complain(kept.error().message);
-      return kInfrastructure;
-    }
-    verify::VerifyOptions options;
-    options.signal_fd = TakeSignals();
-    if (!flags.artifacts.empty()) options.keep_artifact = verify::KeepIn(flags.artifacts);
-    options.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) {
-      progress.Started(command.name, index, count);
-    };
-    options.on_check_finished = [&](const verify::CheckRecord&) { progress.Clear(); };
-    result = verify::Verify(*request, *std::move(admitted), runtime, events, options);
+    return kExitDone;
   }
-  const nlohmann::json document = verify::ToJson(result);
-  if (Status kept = trail->Ended(result, document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-      !kept) {
-    Complain(kept.error().message);
-    return kInfrastructure;
+  verify::RunSinks sinks;
+  sinks.audit = &*audit;
+  sinks.events = &events;
+  if (!flags.artifacts.empty()) sinks.keep_artifact = verify::KeepIn(flags.artifacts);
+  sinks.on_check_started = [&](const policy::PlannedCommand& command, size_t index, size_t count) {
+    progress.Started(command.name, index, count);
+  };
+  sinks.on_check_finished = [&](const verify::CheckRecord&) { progress.Clear(); };
+  verify::RunOptions options;
+  std::optional<SignalStop> stop;
+  if (admitted) options.stop = &stop.emplace();
+  verify::RunDriver driver(*request, runtimes, sinks, options);
+  const Result<verify::VerificationResult> result =
+      admitted ? driver.Run(*std::move(admitted)) : driver.Refuse(admitted.error(), decision);
+  if (!result) {
+    Complain(result.error().message);
+    return kExitInfrastructure;
   }
-  events.Write("result", {{"result", document}});
-  return DeliverResult(document, flags, outputs) ? ExitCode(result) : kInfrastructure;
+  const nlohmann::json document = verify::ToJson(*result);
+  if (Status ended = driver.End(*result, audit->DigestOf(document), {{"result", document}}); !ended) {
+    Complain(ended.error().message);
+    return kExitInfrastructure;
+  }
+  return DeliverResult(document, flags, outputs) ? ExitCodeOf(result->verdict.status) : kExitInfrastructure;
 }
 
 }  // namespace
 
-int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime) {
+int VerifyCommand(std::vector<std::string> arguments, const runtime::Runtimes& runtimes) {
   VerifyFlags flags;
   CLI::App app(
       "Run untrusted code under fixed limits and say what it did.\nUsage: caisson verify [flags] PATH|REQUEST.json",
@@ -203,16 +173,16 @@ int VerifyCommand(std::vector<std::string> arguments, runtime::Runtime& runtime)
   CLI::Option* local = app.add_flag("--local", flags.local, "Verify in this process, also where there is a service");
   app.add_flag("--service", flags.service, "Verify at the service, or not at all")->excludes(local);
   app.add_option("PATH", flags.path, "A Python file, a directory, an archive, or a request (*.json)")->required();
-  if (const auto exit_code = Parse(app, std::move(arguments), kUsage)) return *exit_code;
+  if (const auto exit_code = Parse(app, std::move(arguments), kExitUsage)) return *exit_code;
   flags.mode_given = app.count("--mode") > 0;
 
   Result<VerifyOutputs> outputs = OpenOutputs(flags.shared);
   if (!outputs) {
     Complain(outputs.error().message);
-    return kUsage;
+    return kExitUsage;
   }
   if (const auto exit_code = VerifyAtService(flags, *outputs)) return *exit_code;
-  return VerifyHere(flags, *outputs, runtime);
+  return VerifyHere(flags, *outputs, runtimes);
 }
 
 }  // namespace caisson::cli

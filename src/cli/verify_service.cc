@@ -33,7 +33,7 @@ bool IsProfileFile(const std::string& profile) {
   return yaml || profile.find('/') != std::string::npos;
 }
 
-// What only this process can do, by the flag that asks for it.
+// Flags that only a run in this process supports.
 Status ExpectNothingLocal(const VerifyFlags& flags) {
   const SharedFlags& shared = flags.shared;
   const struct {
@@ -41,16 +41,20 @@ Status ExpectNothingLocal(const VerifyFlags& flags) {
     const char* why;
   } kLocal[] = {
       {shared.dry_run, "--dry-run shows the plan of this machine"},
-      {!shared.audit.empty(), "--audit is a log of this command; a service has its own"},
+      {!shared.audit.empty(), "--audit names a log of this command; a service has its own"},
       {!flags.artifacts.empty(), "--artifacts is a directory of this machine; a service keeps them: caisson artifacts"},
       {!flags.archives.empty(), "--archives is a directory of this machine"},
       {IsProfileFile(shared.profile), "--profile is a file of this machine"},
       {!shared.profiles.empty(), "--profiles is a directory of this machine"},
       {!shared.policy.empty(), "--policy is a file of this machine; a service has its own rules"},
-      {shared.role != "operator", "--role is for the rules of this machine; a service knows its callers by itself"},
+      {shared.role != "operator", "--role is for the rules of this machine; a service authenticates its callers"},
+      {!shared.runtime.empty(), "--runtime is one of this machine; a service chooses by its own rules"},
+      {!shared.image.empty(), "--image is one of this machine; a request can name one of the service's"},
       {!shared.approve.empty(), "--approve is for the rules of this machine; a service has approvers"},
-      {shared.network != "none" || !shared.allow_domains.empty(), "the network is asked for on the command line"},
-      {std::getenv("CAISSON_LAUNCHER") != nullptr, "CAISSON_LAUNCHER says who makes the sandboxes"},
+      {!shared.network.empty() || !shared.allow_domains.empty() || !shared.deny_domains.empty() ||
+           !shared.host_ports.empty() || !shared.credentials.empty() || !shared.credentials_file.empty(),
+       "the command line asks for the network"},
+      {std::getenv("CAISSON_LAUNCHER") != nullptr, "CAISSON_LAUNCHER names the launcher to use"},
   };
   const auto* found = std::find_if(std::begin(kLocal), std::end(kLocal), [](const auto& one) { return one.given; });
   if (found != std::end(kLocal)) return Error::Unsupported(found->why);
@@ -70,9 +74,11 @@ constexpr LimitFlag kLimitFlags[] = {
     {"processes", &verify::OperatorLimits::processes, &policy::Limits::processes},
     {"output_bytes", &verify::OperatorLimits::output_bytes, &policy::Limits::output_bytes},
     {"scratch_bytes", &verify::OperatorLimits::scratch_bytes, &policy::Limits::scratch_bytes},
+    {"cpu_time_ms", &verify::OperatorLimits::cpu_time_ms, &policy::Limits::cpu_time_ms},
+    {"stack_bytes", &verify::OperatorLimits::stack_bytes, &policy::Limits::stack_bytes},
 };
 
-// Flags may raise a limit, a request may not: then it is the command line's own machine that is meant.
+// Flags may raise a limit, a request may not; so such a run stays on this machine.
 Status PutLimits(const SharedFlags& flags, json& request) {
   CAISSON_TRY(const verify::OperatorLimits limits, ReadLimits(flags));
   CAISSON_TRY(const verify::Request read, verify::ReadRequest(request, ""));
@@ -81,7 +87,7 @@ Status PutLimits(const SharedFlags& flags, json& request) {
     if (!asked) continue;
     CAISSON_TRY(const policy::Profile profile,
                 policy::ProfileStore().Find(read.profile.empty() ? verify::ModeName(read.mode) : read.profile));
-    if (*asked > profile.limits.*flag.profile)
+    if (policy::IsWider(*asked, profile.limits.*flag.profile))
       return Error::Unsupported(std::string("the flag for ") + flag.name + " raises a limit, which a request may not");
     const std::optional<int64_t>& own = read.limits.*flag.asked;
     if (own && *own > *asked)
@@ -93,7 +99,8 @@ Status PutLimits(const SharedFlags& flags, json& request) {
   return {};
 }
 
-// The request as a service takes it. kUnsupported: it cannot go there; other faults are the request's own.
+// The request in the form that a service accepts. kUnsupported: it cannot be sent; other errors are faults of the
+// request.
 Result<Shipment> MakeShipment(const VerifyFlags& flags) {
   CAISSON_TRY_VOID(ExpectNothingLocal(flags));
   CAISSON_TRY(Shipment shipment, PackShipment(flags.path));
@@ -107,8 +114,8 @@ Result<Shipment> MakeShipment(const VerifyFlags& flags) {
   return shipment;
 }
 
-// While it lives, what would end this process cancels the job instead, whose end then ends us. A second signal does not
-// wait for that.
+// While this object exists, a terminating signal cancels the job; the process exits when the job ends. A second signal
+// exits at once.
 class CancelOnSignal {
  public:
   CancelOnSignal(const client::Client& client, std::string job_id)
@@ -136,7 +143,7 @@ class CancelOnSignal {
       if (asked) ::_exit(128 + signal);
       asked = true;
       const Result<json> cancelled = client.Json(Post(JobTarget(job_id, ":cancel"), {{"reason", "interrupted"}}));
-      // One that has ended meanwhile says so to the one who waits for it.
+      // If the job ended meanwhile, the waiting thread learns it.
       if (!cancelled && cancelled.error().kind != ErrorKind::kConflict) Complain(cancelled.error().message);
     }
   }
@@ -168,7 +175,7 @@ Result<int> Run(const client::Client& client, const Shipment& shipment, const Ve
 
 std::optional<int> VerifyAtService(const VerifyFlags& flags, VerifyOutputs& outputs) {
   const bool quiet = flags.shared.quiet;
-  // What is not there cannot be sent; it is complained of where it would have been read.
+  // A missing file cannot be sent; the local run reports it.
   struct stat info {};
   if (flags.local || ::stat(flags.path.c_str(), &info) != 0) return std::nullopt;
   const Result<Discovery> found = DiscoverService();
@@ -184,7 +191,7 @@ std::optional<int> VerifyAtService(const VerifyFlags& flags, VerifyOutputs& outp
     const bool cannot = shipment.error().kind == ErrorKind::kUnsupported;
     if (flags.service)
       return cannot ? Report(Error::Invalid("--service: " + shipment.error().message)) : Report(shipment.error());
-    // A fault of the request itself is found again here, before anything runs.
+    // The local run finds a fault of the request again, before anything starts.
     if (cannot && !quiet)
       Complain("not at the service " + place + ": " + shipment.error().message + "; verifying here");
     return std::nullopt;

@@ -1,4 +1,4 @@
-// caisson verify by way of a service, where there is one.
+// caisson verify through a service, if there is one.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,8 +15,8 @@ struct VerifyFlags {
   SharedFlags shared;
   bool mode_given = false;
   std::string path, archives, artifacts;
-  bool local = false;    // in this process, whatever there is
-  bool service = false;  // at a service, or not at all
+  bool local = false;    // always in this process
+  bool service = false;  // only at a service
 };
 
 // Where the result goes; opened before anything runs.
@@ -25,12 +25,13 @@ struct VerifyOutputs {
   UniqueFd result_file;
 };
 
-// Verifies at the service that DiscoverService finds and returns the exit code. Nothing when it is to be done in this
-// process: there is no service, or it cannot do what is asked and the user was told which part of it. Once the service
-// has been given the request, there is no way back: what goes wrong then is an error that names it.
+// Verifies at the service that DiscoverService finds and returns the exit code. Returns nothing if this process must
+// verify: there is no service, or the service does not support the request and a message named the unsupported part.
+// Once the service has the request there is no fallback: a later failure is an error that names its cause.
 std::optional<int> VerifyAtService(const VerifyFlags& flags, VerifyOutputs& outputs);
 
-// Writes the result to --result and prints it as the flags want it. False, with a complaint, when it cannot be written.
+// Writes the result to --result and prints it as the flags demand. Returns false after an error message if it cannot be
+// written.
 bool DeliverResult(const nlohmann::json& document, const VerifyFlags& flags, const VerifyOutputs& outputs);
 
 }  // namespace caisson::cli

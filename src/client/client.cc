@@ -47,7 +47,7 @@ Result<nlohmann::json> ReadDocument(std::string_view text) {
 Result<ReplyReader> Client::Exchange(const Ask& ask,
                                      const std::function<Status(const ReplyReader&, std::string_view)>& sink) const {
   CAISSON_TRY(const std::unique_ptr<Wire> wire, Wire::Open(endpoint_, ask.connect_ms));
-  // A server may refuse a body before it has read all of it: then sending fails, and the answer is there to be read.
+  // A server may refuse a body before it has read all of it: then sending fails, but the answer can be read.
   Status sent = wire->Send(HeadOf(ask, endpoint_), kSendMs);
   if (sent) sent = wire->Send(ask.body, kSendMs);
   ReplyReader reader;

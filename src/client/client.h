@@ -1,4 +1,4 @@
-// Asks the service. One connection for each request: commands make few.
+// HTTP client of the service. Opens one connection for each request, because commands make few.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Ask {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> fields;
   int64_t connect_ms = 10'000;
-  int64_t timeout_ms = 90'000;  // without hearing anything; more than the longest ?wait
+  int64_t timeout_ms = 90'000;  // without receiving anything; more than the longest ?wait
 };
 
 struct Reply {
@@ -37,14 +37,14 @@ class Client {
   explicit Client(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
   const Endpoint& endpoint() const { return endpoint_; }
 
-  // Any answer at all; an error means there was none.
+  // The answer, whatever its status; an error means that there was no answer.
   Result<Reply> Send(const Ask& ask) const;
 
   // The document of a good answer (2xx), or the answer's problem as an error: kNotFound for 404, kDenied for 401 and
   // 403, kConflict for 409, kExhausted for 429 and 503, kInvalid for other 4xx.
   Result<nlohmann::json> Json(const Ask& ask) const;
   Result<std::string> Text(const Ask& ask) const;
-  // The body piece by piece, as it comes. `sink` may stop it with an error.
+  // Hands the body to `sink` in pieces as they arrive; an error of `sink` stops it.
   Status Stream(const Ask& ask, const ReplyReader::Sink& sink) const;
 
  private:
@@ -54,7 +54,7 @@ class Client {
   Endpoint endpoint_;
 };
 
-// What a reply that is not good means.
+// The error that a reply with a failure status stands for.
 Error ProblemOf(const Reply& reply);
 
 }  // namespace caisson::client

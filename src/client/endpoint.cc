@@ -16,8 +16,7 @@ namespace caisson::client {
 namespace {
 
 constexpr char kSystemSocket[] = "/run/caisson/caissond.sock";
-constexpr char kStateSocket[] =
-    "/var/lib/caisson/caissond.sock";  // where caissond makes it unless it is told otherwise
+constexpr char kStateSocket[] = "/var/lib/caisson/caissond.sock";  // caissond's default
 constexpr size_t kMaxTokenBytes = 512;
 
 std::optional<std::string> Variable(const char* name) {
@@ -42,7 +41,7 @@ Result<std::string> ReadToken(const std::string& token_file) {
     token = *std::move(text);
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   }
-  // SECURITY: anything else could become a field of its own in the request.
+  // SECURITY: other characters could add a header field to the request.
   const bool fits = token.size() <= kMaxTokenBytes &&
                     std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7f; });
   if (!fits)
@@ -106,14 +105,13 @@ Result<Endpoint> ParseUrl(const std::string& url) {
 Result<Endpoint> FindEndpoint(const std::string& url, const std::string& token_file) {
   const std::string variable = UrlVariable();
   if (url.empty() && variable == kNoService)
-    return Error::Invalid("CAISSON_URL says that there is no service; set it, or say where one is: --url");
+    return Error::Invalid("CAISSON_URL says that there is no service; change it, or name a service with --url");
   const std::string chosen = !url.empty() ? url : !variable.empty() ? variable : DefaultUrl();
   Result<Endpoint> endpoint = ParseUrl(chosen);
   if (!endpoint) return std::move(endpoint).error().In(!url.empty() ? "--url" : "CAISSON_URL");
   CAISSON_TRY(endpoint->token, ReadToken(token_file));
   if (endpoint->socket.empty() && !endpoint->tls && !endpoint->token.empty() && !IsLoopback(endpoint->host))
-    return Error::Invalid(endpoint->Description() +
-                          ": the token would cross the network readable to all; use https://");
+    return Error::Invalid(endpoint->Description() + ": the token would cross the network unencrypted; use https://");
   return endpoint;
 }
 

@@ -1,4 +1,4 @@
-// Where the service is, and who asks.
+// The address of the service, and the caller's credentials.
 #pragma once
 
 #include <string>
@@ -19,19 +19,18 @@ struct Endpoint {
   std::string Description() const;  // as a person would write it: "unix:/run/caisson/caissond.sock"
 };
 
-// What CAISSON_URL says; empty when it is not set. "none" says that there is no service, whatever listens here.
+// The value of CAISSON_URL; empty if it is not set. "none" means that no service is used, even if one listens here.
 std::string UrlVariable();
 inline constexpr char kNoService[] = "none";
 
-// Where a caissond listens unless it is told otherwise: the user's own, where there is a place for one, and the
-// machine's.
+// The default sockets of caissond: the user's own, if XDG_RUNTIME_DIR is set, and the machine's.
 std::vector<std::string> DefaultSockets();
 
 // "unix:/path", "http://127.0.0.1:8123", "https://runner.example.org".
 Result<Endpoint> ParseUrl(const std::string& url);
 
-// In this order: `url` (a flag), CAISSON_URL, $XDG_RUNTIME_DIR/caisson/caissond.sock where there is one,
-// /run/caisson/caissond.sock. The token: from `token_file` (a flag), else CAISSON_TOKEN.
+// In this order: `url` (a flag), CAISSON_URL, the first of DefaultSockets that exists, /run/caisson/caissond.sock. The
+// token: from `token_file` (a flag), else CAISSON_TOKEN.
 //
 // SECURITY: a token is not sent in the clear to another machine: kInvalid.
 Result<Endpoint> FindEndpoint(const std::string& url, const std::string& token_file);

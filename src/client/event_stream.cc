@@ -71,7 +71,7 @@ Status Follow(const Client& client, const std::string& job_id, int64_t after_seq
         return {};
       });
     });
-    // A stream that is whole and says nothing: the job ended before `after_seq`.
+    // A complete stream without events: the job ended before `after_seq`.
     if (done) return {};
     if (ended) return {};
     const bool lost = done.error().kind == ErrorKind::kSystem || done.error().kind == ErrorKind::kExhausted;

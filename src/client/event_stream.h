@@ -12,8 +12,8 @@
 
 namespace caisson::client {
 
-// Puts events together from the pieces of a stream. Comments and fields other than id and data are passed over: the
-// type stands in the document as well.
+// Assembles events from the pieces of a stream. Comments and fields other than id and data are ignored: the document
+// repeats the type.
 class EventParser {
  public:
   using OnEvent = std::function<Status(int64_t seq, const std::string& data)>;
@@ -27,11 +27,11 @@ class EventParser {
   int64_t seq_ = 0;
 };
 
-// True for the events behind which nothing follows.
+// True for an event that ends its stream.
 bool EndsJob(const std::string& type);
 
-// Hands on every event of the job from after `after_seq` on, as they happen, and returns behind the one that ended it.
-// A connection that is lost is made anew and goes on where it was; `patience` says how often in a row.
+// Passes on every event of the job after `after_seq` as it happens, and returns after the event that ended the job. A
+// lost connection is opened again and continues where it stopped, at most `patience` times in a row.
 Status Follow(const Client& client, const std::string& job_id, int64_t after_seq,
               const std::function<void(const nlohmann::json&)>& on_event, int patience = 30);
 

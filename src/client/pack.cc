@@ -23,7 +23,7 @@ std::string EncodeBase64(const std::string& bytes) {
   return text;
 }
 
-// As an archive's reader judges it: by spelling.
+// Judged by its spelling, as the reader of an archive does.
 bool LeadsOut(const std::string& target) {
   return target.empty() || target.front() == '/' || ("/" + target + "/").find("/../") != std::string::npos;
 }

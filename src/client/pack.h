@@ -1,4 +1,4 @@
-// Makes a request's source of what lies on this machine, so that it can be verified on another.
+// Packs files of this machine as a request's source, so that another machine can verify them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,8 +14,8 @@ struct PackedSource {
   std::string archive;    // the archive it names, to be sent first
 };
 
-// A directory goes as an archive, which keeps modes and links, so that it has the digest it has here. Judged by path
-// policy as `caisson verify` judges it, so that no key is sent away by mistake.
+// A directory goes as an archive, which keeps modes and links, so that its digest is the same on both machines. Path
+// policy judges it as in `caisson verify`, so that no key is sent by mistake.
 //
 // kUnsupported for what no archive may hold: more than 4096 files or 32 MiB, names that are not UTF-8, links that lead
 // out of the directory.

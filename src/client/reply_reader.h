@@ -1,5 +1,5 @@
-// Reads the answer to one HTTP request. The other end is not trusted: the head is bounded, the body is handed on as it
-// comes and is the caller's to bound, and everything that could be read in two ways is an error.
+// Reads the answer to one HTTP request. The other end is not trusted: the head is bounded, the body is passed on as it
+// arrives and bounded by the caller, and everything ambiguous is an error.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ struct Outcome {
   std::string body;
 };
 
-// What the reader makes of `bytes` that come in pieces of `step`.
+// The reader's result for `bytes` that arrive in pieces of `step`.
 Outcome Read(std::string_view bytes, size_t step) {
   Outcome outcome;
   ReplyReader reader;

@@ -1,5 +1,5 @@
-// Addresses of a host, without the C library's name service: in a static program that would load shared objects of
-// whatever version it finds. Numbers, localhost, /etc/hosts, then DNS.
+// Resolves a host name without the C library's name service, which in a static program would load shared objects of an
+// arbitrary version. Numbers, localhost, /etc/hosts, then DNS.
 #pragma once
 
 #include <sys/socket.h>

@@ -62,7 +62,7 @@ void TarWriter::AddEntry(char type, const std::string& name, const std::string& 
   header.type = type;
   PutText(header.link_target, link_target);
   std::memcpy(header.magic, "ustar  ", sizeof(header.magic));
-  // The sum is taken with blanks in its own place.
+  // The checksum is computed with blanks in its own field.
   std::memset(header.checksum, ' ', sizeof(header.checksum));
   unsigned char block[kBlockBytes];
   std::memcpy(block, &header, sizeof(header));

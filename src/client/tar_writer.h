@@ -1,5 +1,5 @@
-// Writes a tar of files at hand: the format GNU tar writes, with entries of their own for names and link targets that
-// the header has no room for. Owners and times are left out: the same files give the same bytes.
+// Writes a tar archive in GNU tar's format, with extra entries for names and link targets that do not fit into the
+// header. Owners and times are left out: the same files give the same bytes.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace caisson::client {
 class TarWriter {
  public:
   void Add(const policy::PlannedFile& file);
-  // The whole archive; nothing can be added behind it.
+  // Ends the archive and returns it; nothing can be added afterwards.
   std::string Finish() &&;
 
  private:

@@ -97,7 +97,7 @@ class TlsWire : public Wire {
     ::SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     wire->tls_.reset(::SSL_new(context));
     SSL* const tls = wire->tls_.get();
-    // A certificate for an address has the address in it, and not as a name.
+    // A certificate for an IP address holds it as an address, not as a name.
     X509_VERIFY_PARAM* const rules = tls != nullptr ? ::SSL_get0_param(tls) : nullptr;
     const bool named =
         rules != nullptr &&
@@ -129,7 +129,7 @@ class TlsWire : public Wire {
   }
 
  private:
-  // Calls until it succeeds, waiting for what TLS waits for.
+  // Repeats the call until it succeeds, waiting for the socket as TLS asks.
   template <typename Step>
   Status Repeat(int64_t timeout_ms, Step step) {
     const int64_t deadline_ns = MonotonicNanos() + timeout_ms * kNanosPerMilli;
@@ -196,11 +196,11 @@ Error Explain(const Endpoint& endpoint, const Error& cause) {
       return {ErrorKind::kSystem, cause.errno_value,
               "no service at " + place +
                   (endpoint.socket.empty() ? "; is it running, and is this its port?"
-                                           : "; start one with: caissond (or say where it is: --url, CAISSON_URL)")};
+                                           : "; start one with: caissond (or name its address: --url, CAISSON_URL)")};
     case EACCES:
       return Error::Denied(
           "not allowed to open " + place +
-          "; its owner must let this user in, or use a token on a TCP port (CAISSON_URL, CAISSON_TOKEN)");
+          "; its owner must give this user access, or use a token on a TCP port (CAISSON_URL, CAISSON_TOKEN)");
     default:
       return Error{cause.kind, cause.errno_value, place + ": " + cause.message};
   }

@@ -13,7 +13,7 @@ namespace caisson::client {
 
 class Wire {
  public:
-  // Errors name the endpoint, the cause and, for a service that is not there, how to start one.
+  // Errors name the endpoint, the cause and, if no service listens, how to start one.
   static Result<std::unique_ptr<Wire>> Open(const Endpoint& endpoint, int64_t timeout_ms);
   virtual ~Wire() = default;
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kNameLengthBytes = 4, kBodyLengthBytes = 8;
 constexpr size_t kHeadBytes = 1 + kNameLengthBytes + kBodyLengthBytes;
-constexpr std::string_view kKinds = "fxdl.!?";
+constexpr std::string_view kKinds = "fxdl+h-#.!?";
 constexpr std::string_view kLastKinds = ".!?";
 
 void AppendNumber(std::string& text, uint64_t number, size_t bytes) {
@@ -23,7 +23,7 @@ uint64_t ReadNumber(std::string_view text) {
 
 Error Broken(const char* what) { return Error::Invalid(std::string("the unpacking helper's answer ") + what); }
 
-// Moves from the front of `bytes` what `text` lacks of `size`; true when it is whole.
+// Moves bytes from the front of `bytes` to `text` until it has `size`; true if it is complete.
 bool Fill(std::string& text, uint64_t size, std::string_view& bytes) {
   const size_t count = static_cast<size_t>(std::min<uint64_t>(size - text.size(), bytes.size()));
   text.append(bytes.substr(0, count));

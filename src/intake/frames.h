@@ -1,10 +1,10 @@
-// What the helper says to whoever started it, over a pipe: frames, one per entry of the tree, and a last one that says
-// that all was said. A frame is
+// The helper's output to the process that started it, over a pipe: frames, one per entry of the tree, and a last one
+// that marks the end. A frame is
 //
 //   kind (1 byte)   length of name (4 bytes)   length of body (8 bytes)   name   body          lengths little-endian
 //
-// The reader trusts nothing: lengths are judged before anything is kept, and a stream that does not end with its last
-// frame, or goes on after it, is an error.
+// The reader trusts nothing: it checks lengths before it stores anything, and a stream that lacks its last frame, or
+// continues after it, is an error.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,14 @@ enum class FrameKind : char {
   kExecutable = 'x',
   kDirectory = 'd',
   kSymlink = 'l',  // the body is its target
-  kEnd = '.',      // all went well
-  kRefused = '!',  // the last: the archive is at fault; the body says why
-  kFailed = '?',   // the last: the helper could not do its work; the body says why
+  // In the stream of a layer, where the body of a file's frame is the time of its last change in seconds:
+  kMore = '+',      // bytes of the file before it
+  kHardLink = 'h',  // the body is the name of the other file
+  kLeftOut = '-',   // not passed on; the body says why
+  kHash = '#',      // the body is the SHA-256 of the unpacked tar file
+  kEnd = '.',       // all went well
+  kRefused = '!',   // the last: the archive is at fault; the body says why
+  kFailed = '?',    // the last: the helper could not do its work; the body says why
 };
 
 struct Frame {
@@ -42,7 +47,7 @@ class FrameReader {
       : max_name_(max_name), max_body_(max_body), deliver_(std::move(deliver)) {}
 
   Status Feed(std::string_view bytes);
-  // The stream is over. An error unless its last frame was there.
+  // The stream ended. An error unless the last frame was read.
   Status Finish() const;
 
  private:

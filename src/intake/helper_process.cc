@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ Result<std::string> FindProgram() {
   return std::string(self.substr(0, self.rfind('/') + 1)) + kProgram;
 }
 
-// What posix_spawn(3) is told, given back when it goes.
+// Owns the attributes and actions of posix_spawn(3).
 struct SpawnSettings {
   SpawnSettings() {
     ::posix_spawn_file_actions_init(&files);
@@ -44,7 +45,7 @@ struct SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-// Standard input, standard output, no errors to see, and no other descriptor; no signal blocked or ignored.
+// Standard input and output; standard error is /dev/null, no other descriptor; no signal blocked or ignored.
 int Fill(SpawnSettings& settings, int input, int output) {
   sigset_t none, all;
   ::sigemptyset(&none);
@@ -70,7 +71,7 @@ Result<HelperProcess> HelperProcess::Start(int input, const std::vector<std::str
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return Error::System(errno, "make a pipe");
   UniqueFd reading(ends[0]), writing(ends[1]);
-  // From 3 on, so that none of the three lands on another before that was moved.
+  // Numbers from 3 on, so that none of the three overwrites another before it was moved.
   UniqueFd source(::fcntl(input, F_DUPFD_CLOEXEC, 3)), target(::fcntl(writing.get(), F_DUPFD_CLOEXEC, 3));
   if (!source || !target) return Error::System(errno, "duplicate a descriptor");
   SpawnSettings settings;
@@ -85,18 +86,29 @@ Result<HelperProcess> HelperProcess::Start(int input, const std::vector<std::str
     fault = ::posix_spawn(&pid, program.c_str(), &settings.files, &settings.attributes, argv.data(), environment);
   if (fault == ENOENT || fault == EACCES) {
     return Error::Unsupported(program + ": " + std::strerror(fault) +
-                              "; archives are unpacked by it: install it beside this program");
+                              "; this helper unpacks archives: install it beside this program");
   }
   if (fault != 0) return Error::System(fault, "start " + program);
   return HelperProcess(pid, std::move(reading));
 }
 
+Result<HelperProcess> HelperProcess::StartFed(const std::vector<std::string>& arguments) {
+  // A socket, because writing to a pipe without a reader would send us a signal.
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Error::System(errno, "make a socket");
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  CAISSON_TRY(HelperProcess started, Start(theirs.get(), arguments));
+  started.input_ = std::move(ours);
+  return started;
+}
+
 HelperProcess::HelperProcess(HelperProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)) {}
+    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)), input_(std::move(other.input_)) {}
 
 HelperProcess::~HelperProcess() {
   if (pid_ < 0) return;
-  ::kill(pid_, SIGKILL);  // not reaped yet, so the number is still its own
+  ::kill(pid_, SIGKILL);  // not reaped yet, so the pid is still valid
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -112,11 +124,50 @@ Status HelperProcess::Reap() {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) return Error::Invalid("the archive takes too long to unpack");
   if (WIFSIGNALED(status)) {
-    return Error::Invalid("the archive made its reader crash: signal " + std::to_string(WTERMSIG(status)) + " (" +
-                          ::strsignal(WTERMSIG(status)) + ")");
+    return Error::Invalid("the archive crashed the unpacking helper: signal " + std::to_string(WTERMSIG(status)) +
+                          " (" + ::strsignal(WTERMSIG(status)) + ")");
   }
   return Error{ErrorKind::kSystem, 0,
                std::string(kProgram) + " ended with exit code " + std::to_string(WEXITSTATUS(status))};
+}
+
+Status HelperProcess::WriteSome(const std::function<Result<std::string_view>()>& give, std::string_view& left) {
+  if (left.empty()) {
+    CAISSON_TRY(left, give());
+    if (left.empty()) {
+      input_.Reset();
+      return {};
+    }
+  }
+  const ssize_t size = ::send(input_.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (size >= 0) {
+    left.remove_prefix(static_cast<size_t>(size));
+  } else if (errno == EPIPE || errno == ECONNRESET) {
+    input_.Reset();  // it has refused the archive, and its output says why
+  } else if (errno != EAGAIN && errno != EINTR) {
+    return Error::System(errno, std::string("write to ") + kProgram);
+  }
+  return {};
+}
+
+Status HelperProcess::Exchange(const std::function<Result<std::string_view>()>& give,
+                               const std::function<Status(std::string_view)>& take, int64_t seconds) {
+  std::string_view left;
+  char chunk[256 << 10];
+  for (;;) {
+    struct pollfd ends[] = {{output_.get(), POLLIN, 0}, {input_ ? input_.get() : -1, POLLOUT, 0}};
+    const int ready = ::poll(ends, 2, static_cast<int>(seconds * 1000));
+    if (ready < 0 && errno != EINTR) return Error::System(errno, std::string("wait for ") + kProgram);
+    if (ready == 0) return Error::Invalid("the archive takes too long to unpack");
+    if (ready < 0) continue;
+    if (ends[1].revents != 0) CAISSON_TRY_VOID(WriteSome(give, left));
+    if (ends[0].revents == 0) continue;
+    const ssize_t size = ::read(output_.get(), chunk, sizeof(chunk));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return Error::System(errno, std::string("read from ") + kProgram);
+    if (size == 0) return Reap();
+    CAISSON_TRY_VOID(take({chunk, static_cast<size_t>(size)}));
+  }
 }
 
 Status HelperProcess::ReadUntilEnd(const std::function<Status(std::string_view)>& take, int64_t seconds) {

@@ -24,10 +24,10 @@ using policy::PlannedFile;
 
 constexpr size_t kMaxMessageBytes = 1024;
 
-// What the helper says went wrong, fit for a terminal and not too long: it may be what an attacker wants said.
+// The helper's error message, escaped for a terminal and cut: an attacker may have written it.
 std::string Shown(const std::string& message) { return EscapeForTerminal(message.substr(0, kMaxMessageBytes)); }
 
-// Makes the tree out of frames, under the rules.
+// Builds the tree from frames and applies the rules.
 class Receiver {
  public:
   Receiver(const Limits& limits, uint64_t archive_bytes) : rules_(limits, archive_bytes) {}
@@ -44,6 +44,11 @@ class Receiver {
         return Keep({std::move(frame.name), std::move(frame.body), 0755, FileKind::kDirectory});
       case FrameKind::kEnd:
         return {};
+      case FrameKind::kMore:
+      case FrameKind::kHardLink:
+      case FrameKind::kLeftOut:
+      case FrameKind::kHash:
+        break;  // of a layer
       case FrameKind::kRefused:
         return Error::Invalid(Shown(frame.body));
       case FrameKind::kFailed:

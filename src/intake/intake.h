@@ -1,11 +1,11 @@
-// Takes an archive that somebody sent and gives back the files in it, so that they can be verified like a directory.
+// Unpacks an untrusted archive, so that its files can be verified like a directory.
 //
 //   CAISSON_TRY(Archive archive, Archive::Take(fd, expected_sha256));
 //   CAISSON_TRY(std::vector<policy::PlannedFile> files, Unpack(archive, ArchiveFormat::kAny, Limits{}));
 //
-// SECURITY: the archive is parsed by a helper of its own, caisson-intake, which stands beside our program, is started
-// with empty hands (the archive, a pipe, no environment) and shuts itself in before it reads. What it answers is judged
-// as if a stranger had sent it: the frames, and then every rule and bound of tree_rules.h once more.
+// SECURITY: a separate helper, caisson-intake, parses the archive. It is installed beside our program, gets only the
+// archive and a pipe (no environment), and confines itself before it reads. Its output is untrusted: the frames are
+// checked, and then every rule and bound of tree_rules.h again.
 //
 // Any thread may call these; nothing is shared. A call takes at most kUnpackSeconds.
 #pragma once
@@ -26,7 +26,8 @@ namespace caisson::intake {
 inline constexpr uint64_t kMaxArchiveBytes = uint64_t{64} << 20;
 inline constexpr int64_t kUnpackSeconds = 60;
 
-// The bytes of an archive, copied while they were hashed and sealed since: what was hashed is what is unpacked.
+// The bytes of an archive, hashed while they were copied and sealed since, so that the hashed bytes are the unpacked
+// ones.
 class Archive {
  public:
   // Reads a regular file from its beginning. `expected_sha256`, hex in lower case, must be its hash, unless empty.

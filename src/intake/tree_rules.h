@@ -1,8 +1,7 @@
-// What a tree that somebody sent may look like: names, kinds, links, and how much of it there may be.
+// Rules for an untrusted tree: names, kinds, links and size.
 //
-// The same rules are applied twice: by the helper while it unpacks, so that a bomb is put down at the first byte too
-// much, and by whoever receives the tree from the helper, because the helper has read hostile bytes and may have become
-// hostile itself.
+// The same rules are applied twice: by the helper while it unpacks, so that an archive bomb ends at the first byte too
+// many, and by the receiver of the tree, because the helper has read hostile bytes and may have been taken over.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@ struct Limits {
   uint64_t path_bytes = 1024;
   uint64_t depth = 64;
   uint64_t ratio = 100;                     // bytes unpacked for one byte of archive …
-  uint64_t ratio_free = uint64_t{1} << 20;  // … once so many were: a page of blanks is no bomb
+  uint64_t ratio_free = uint64_t{1} << 20;  // … beyond this size: a page of blanks is not a bomb
 };
 
 // As one word, to be handed to the helper.
@@ -37,12 +36,12 @@ class TreeRules {
  public:
   TreeRules(const Limits& limits, uint64_t archive_bytes) : limits_(limits), archive_bytes_(archive_bytes) {}
 
-  // An entry begins. `link_target` is looked at for links only. Refused are names that could mean a place outside or
-  // two places, names that are taken, and places below something that is no directory, whichever came first.
+  // An entry begins. `link_target` is looked at for links only. Refuses names that could mean a place outside or two
+  // places, duplicate names, and paths below an entry that is not a directory, in either order.
   //
   // SECURITY: a link must stay in the tree as far as spelling goes: not absolute, not above the root. Through a second
-  // link it could still lead outside, but nothing of ours follows links in a workspace; only the workload does, in a
-  // sandbox where outside is nothing.
+  // link it could still lead outside, but Caisson never follows links in a workspace; only the workload does, in a
+  // sandbox where nothing is outside.
   Status Enter(const std::string& path, policy::FileKind kind, std::string_view link_target = {});
 
   // `count` more bytes belong to the entry `path`.

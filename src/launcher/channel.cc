@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +14,7 @@ namespace caisson::launcher {
 
 namespace {
 
-// A chunk of output with its frame fits; so does any ordinary Spec.
+// Large enough for a chunk of output with its frame, and for any ordinary Spec.
 constexpr size_t kInlineBytes = size_t{96} << 10;
 constexpr size_t kHeaderBytes = 2;  // kind, and whether the body is in the packet
 constexpr char kInPacket = 0, kSpilled = 1;
@@ -53,13 +52,13 @@ Status Wait(int connection, short events) {
   return {};
 }
 
-// Room for everything that may come beside a packet.
+// Space for all ancillary data that can accompany a packet.
 struct Ancillary {
   alignas(struct cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * kMaxFds) + CMSG_SPACE(sizeof(struct ucred))] = {};
 };
 
 void Add(struct msghdr& message, int type, const void* data, size_t size) {
-  // Behind what is there already; the lengths were reckoned with in Ancillary.
+  // Appends to the ancillary data that is already there; Ancillary is large enough for both kinds.
   auto* header = reinterpret_cast<struct cmsghdr*>(static_cast<char*>(message.msg_control) + message.msg_controllen);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = type;
@@ -98,7 +97,8 @@ struct Packet {
   struct ucred sender {};
 };
 
-// That the other side went without reading all we sent is said once, before what it still sent.
+// If the peer closed without reading everything we sent, the kernel reports ECONNRESET once, before the data that the
+// peer still sent. Retrying reaches that data.
 template <typename Take>
 ssize_t Insist(const Take& take) {
   ssize_t size;
@@ -108,7 +108,7 @@ ssize_t Insist(const Take& take) {
 }
 
 Result<Packet> ReceivePacket(int connection, size_t most) {
-  // As much room as it takes: most frames are a thousandth of the largest.
+  // Allocates only what the packet needs: most frames are a thousandth of the largest.
   const ssize_t waiting = Insist([&] { return ::recv(connection, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT); });
   if (waiting < 0) return Error::System(errno, "receive a frame");
   Packet packet;
@@ -124,7 +124,7 @@ Result<Packet> ReceivePacket(int connection, size_t most) {
   message.msg_controllen = sizeof(ancillary.bytes);
   const ssize_t size = Insist([&] { return ::recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT); });
   if (size < 0) return Error::System(errno, "receive a frame");
-  // Taken first: whatever is wrong with the packet, its descriptors are ours to close.
+  // Takes the descriptors first: even if the packet is invalid, this process owns them and must close them.
   for (struct cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET) continue;
     const size_t bytes = header->cmsg_len - CMSG_LEN(0);
@@ -143,14 +143,17 @@ Result<Packet> ReceivePacket(int connection, size_t most) {
   return packet;
 }
 
-bool IsSignalRecord(const Packet& packet) {
-  return packet.bytes.size() == sizeof(struct signalfd_siginfo) && static_cast<Kind>(packet.bytes[0]) < Kind::kOpen;
+// A signal frame holds the signal's number in the byte that tells, in other frames, where the body is.
+bool IsSignal(const Packet& packet) {
+  return packet.bytes.size() == kHeaderBytes && packet.fds.empty() &&
+         packet.bytes[0] == static_cast<char>(Kind::kSignal);
 }
 
 }  // namespace
 
 Result<Mapping> Mapping::Map(int sealed_fd, size_t size) {
-  // SECURITY: without the seals its sender could change what was already checked, or cut the file short under us.
+  // SECURITY: without the seals the sender could change bytes that were already checked, or truncate the file while we
+  // read it.
   const int seals = ::fcntl(sealed_fd, F_GET_SEALS);
   if (seals < 0 || (static_cast<unsigned>(seals) & kSeals) != kSeals)
     return Error::Invalid("frame: its body is not in a sealed memfd");
@@ -191,7 +194,7 @@ Result<Frame> Receive(int connection) {
   do {
     CAISSON_TRY_VOID(Wait(connection, POLLIN));
     CAISSON_TRY(packet, ReceivePacket(connection, kHeaderBytes + kInlineBytes));
-  } while (IsSignalRecord(packet));
+  } while (IsSignal(packet));
   const auto kind = static_cast<Kind>(packet.bytes[0]);
   if (packet.bytes.size() < kHeaderBytes || kind < Kind::kOpen || kind > Kind::kError)
     return Error::Invalid("frame: of no known kind");
@@ -213,13 +216,28 @@ Result<Frame> Receive(int connection) {
   return frame;
 }
 
+void SendSignal(int connection, const StopRequest& request) {
+  const std::string header = {static_cast<char>(Kind::kSignal), static_cast<char>(request.signal)};
+  (void)SendPacket(connection, header, "", {}, nullptr, request.signal == 0);
+}
+
+std::optional<StopRequest> TakeSignal(int connection) {
+  // The buffer holds only the two bytes and no ancillary data, so the kernel drops descriptors sent beside them.
+  unsigned char bytes[kHeaderBytes];
+  const ssize_t size = ::recv(connection, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_TRUNC);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  if (size != sizeof(bytes) || bytes[0] != static_cast<unsigned char>(Kind::kSignal)) return StopRequest{};
+  return StopRequest{bytes[1]};
+}
+
 namespace {
 
-constexpr char kStatusOnly = 0x7f;  // in the place of the warmest start
+constexpr char kStatusOnly = 0x7f;  // takes the place of the warmest start
 
-Status SendOpening(int control, int end, char what) {
+Status SendRequest(int control, int end, char what) {
   const std::string header = {static_cast<char>(Kind::kOpen), kInPacket};
-  // Said and not left to the socket's option: the launcher may not have set that yet. The kernel checks it.
+  // The sender states its credentials instead of relying on the receiver's SO_PASSCRED, which the launcher may not have
+  // set yet. The kernel checks them.
   struct ucred sender {};
   sender.pid = ::getpid();
   sender.uid = ::geteuid();
@@ -229,65 +247,67 @@ Status SendOpening(int control, int end, char what) {
 
 }  // namespace
 
-Status SendOpen(int control, int run_end, sandbox::Start warmest) {
-  return SendOpening(control, run_end, static_cast<char>(warmest));
+Status SendRunRequest(int control, int run_end, sandbox::Start warmest) {
+  return SendRequest(control, run_end, static_cast<char>(warmest));
 }
 
-Status SendStatusRequest(int control, int answer_end) { return SendOpening(control, answer_end, kStatusOnly); }
+Status SendStatusRequest(int control, int answer_end) { return SendRequest(control, answer_end, kStatusOnly); }
 
-Result<Opening> ReceiveOpen(int control) {
+Result<RunRequest> ReceiveRunRequest(int control) {
   CAISSON_TRY(Packet packet, ReceivePacket(control, 64));
   if (packet.fds.size() != 1 || packet.bytes.size() < kHeaderBytes || packet.bytes[0] != static_cast<char>(Kind::kOpen))
     return Error::Invalid("open: one connection is needed");
-  Opening opening;
-  opening.run = std::move(packet.fds[0]);
-  opening.sender = packet.sender;
+  RunRequest run_request;
+  run_request.run = std::move(packet.fds[0]);
+  run_request.sender = packet.sender;
   int domain = 0, type = 0;
   socklen_t length = sizeof(domain);
-  if (::getsockopt(opening.run.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX)
+  if (::getsockopt(run_request.run.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX)
     return Error::Invalid("open: not a connection");
   length = sizeof(type);
-  if (::getsockopt(opening.run.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
+  if (::getsockopt(run_request.run.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET)
     return Error::Invalid("open: not a seqpacket connection");
   const std::string version = Number(kProtocolVersion);
   const size_t end = kHeaderBytes + version.size();
   if (packet.bytes.compare(kHeaderBytes, version.size(), version) == 0 && packet.bytes.size() == end + 1) {
     const char what = packet.bytes[end];
-    opening.is_status = what == kStatusOnly;
-    if (!opening.is_status && (what < 0 || what > static_cast<char>(sandbox::Start::kInterpreter)))
+    run_request.is_status = what == kStatusOnly;
+    if (!run_request.is_status && (what < 0 || what > static_cast<char>(sandbox::Start::kInterpreter)))
       return Error::Invalid("open: for nothing that is known");
-    if (!opening.is_status) opening.warmest = static_cast<sandbox::Start>(what);
-    return opening;
+    if (!run_request.is_status) run_request.warmest = static_cast<sandbox::Start>(what);
+    return run_request;
   }
   Error error = Error::Unsupported("the launcher speaks version " + std::to_string(kProtocolVersion) +
                                    " of its protocol and the client another; install both from one release");
-  (void)Send(opening.run.get(), Kind::kError, Encode(error), false);
+  (void)Send(run_request.run.get(), Kind::kError, Encode(error), false);
   return error;
 }
 
-Status PassOn(int leash, const Opening& opening) {
-  // Both ends are the same program, forked: there is nothing to parse.
-  const std::string_view sender(reinterpret_cast<const char*>(&opening.sender), sizeof(opening.sender));
-  return SendPacket(leash, sender, "", {opening.run.get()}, nullptr, false);
+Status PassOn(int control_socket, const RunRequest& run_request) {
+  // Both ends are forks of the same program, so there is nothing to parse.
+  const std::string_view sender(reinterpret_cast<const char*>(&run_request.sender), sizeof(run_request.sender));
+  return SendPacket(control_socket, sender, "", {run_request.run.get()}, nullptr, false);
 }
 
-Status PassLeash(int zygote, int leash) { return SendPacket(zygote, "l", "", {leash}, nullptr, false); }
+Status PassControlSocket(int zygote, int control_socket) {
+  return SendPacket(zygote, "l", "", {control_socket}, nullptr, false);
+}
 
-Result<UniqueFd> TakeLeash(int launcher) {
+Result<UniqueFd> TakeControlSocket(int launcher) {
   CAISSON_TRY_VOID(Wait(launcher, POLLIN));
   CAISSON_TRY(Packet packet, ReceivePacket(launcher, 1));
-  if (packet.fds.size() != 1) return Error::Invalid("leash: one is needed");
+  if (packet.fds.size() != 1) return Error::Invalid("control_socket: one is needed");
   return std::move(packet.fds[0]);
 }
 
-Result<Opening> TakePassedOn(int leash) {
-  CAISSON_TRY_VOID(Wait(leash, POLLIN));
-  CAISSON_TRY(Packet packet, ReceivePacket(leash, sizeof(struct ucred)));
+Result<RunRequest> TakePassedOn(int control_socket) {
+  CAISSON_TRY_VOID(Wait(control_socket, POLLIN));
+  CAISSON_TRY(Packet packet, ReceivePacket(control_socket, sizeof(struct ucred)));
   CAISSON_CHECK(packet.fds.size() == 1 && packet.bytes.size() == sizeof(struct ucred));
-  Opening opening;
-  opening.run = std::move(packet.fds[0]);
-  std::memcpy(&opening.sender, packet.bytes.data(), sizeof(opening.sender));
-  return opening;
+  RunRequest run_request;
+  run_request.run = std::move(packet.fds[0]);
+  std::memcpy(&run_request.sender, packet.bytes.data(), sizeof(run_request.sender));
+  return run_request;
 }
 
 }  // namespace caisson::launcher

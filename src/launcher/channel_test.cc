@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,7 +20,7 @@ class ChannelTest : public testing::Test {
     ours_ = UniqueFd(ends[0]);
     theirs_ = UniqueFd(ends[1]);
   }
-  // Sends bytes that no Send would, with a descriptor beside them unless that is -1.
+  // Sends bytes that Send would never produce, with a descriptor beside them unless `fd` is -1.
   void SendRaw(std::string bytes, int fd = -1) {
     struct iovec part {
       bytes.data(), bytes.size()
@@ -111,13 +110,34 @@ TEST_F(ChannelTest, AFullConnectionSaysSo) {
 }
 
 TEST_F(ChannelTest, LateSignalsAreSkipped) {
-  struct signalfd_siginfo record {};
-  record.ssi_signo = 2;
-  ASSERT_EQ(::send(ours_.get(), &record, sizeof(record), 0), static_cast<ssize_t>(sizeof(record)));
+  SendSignal(ours_.get(), {2});
+  SendSignal(ours_.get(), {});
   ASSERT_TRUE(Send(ours_.get(), Kind::kCollect, {"x", {}}, true));
   const Result<Frame> frame = Receive(theirs_.get());
   ASSERT_TRUE(frame);
   EXPECT_EQ(frame->body(), "x");
+}
+
+TEST_F(ChannelTest, SignalsAreTakenOneByOneAndTheEndAsksToStop) {
+  const auto taken = [&] {
+    const std::optional<StopRequest> request = TakeSignal(theirs_.get());
+    return request ? request->signal : -1;
+  };
+  EXPECT_EQ(taken(), -1);
+  SendSignal(ours_.get(), {2});
+  SendSignal(ours_.get(), {15});
+  SendSignal(ours_.get(), {});
+  EXPECT_EQ(taken(), 2);
+  EXPECT_EQ(taken(), 15);
+  EXPECT_EQ(taken(), 0);
+  EXPECT_EQ(taken(), -1);
+  // While a command runs, a client of ours sends only signals; any other frame counts as a request to stop.
+  for (const std::string& bytes : {std::string("\x8a"), std::string("\x8a\x02\x02"), std::string("\x02\x02")}) {
+    ASSERT_EQ(::send(ours_.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(taken(), 0);
+  }
+  ours_.Reset();
+  EXPECT_EQ(taken(), 0);
 }
 
 TEST_F(ChannelTest, TheLastWordIsHeardWhateverWasNotRead) {
@@ -146,14 +166,14 @@ TEST_F(OpenTest, NamesItsSender) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   const UniqueFd run(pair[0]), other(pair[1]);
-  ASSERT_TRUE(SendOpen(ours_.get(), run.get(), sandbox::Start::kParked));
-  const Result<Opening> opening = ReceiveOpen(theirs_.get());
-  ASSERT_TRUE(opening) << opening.error().message;
-  EXPECT_EQ(opening->sender.pid, ::getpid());
-  EXPECT_EQ(opening->sender.uid, ::geteuid());
-  EXPECT_EQ(opening->warmest, sandbox::Start::kParked);
-  EXPECT_FALSE(opening->is_status);
-  ASSERT_TRUE(Send(opening->run.get(), Kind::kCollect, {"hello", {}}, true));
+  ASSERT_TRUE(SendRunRequest(ours_.get(), run.get(), sandbox::Start::kParked));
+  const Result<RunRequest> run_request = ReceiveRunRequest(theirs_.get());
+  ASSERT_TRUE(run_request) << run_request.error().message;
+  EXPECT_EQ(run_request->sender.pid, ::getpid());
+  EXPECT_EQ(run_request->sender.uid, ::geteuid());
+  EXPECT_EQ(run_request->warmest, sandbox::Start::kParked);
+  EXPECT_FALSE(run_request->is_status);
+  ASSERT_TRUE(Send(run_request->run.get(), Kind::kCollect, {"hello", {}}, true));
   EXPECT_EQ(Receive(other.get())->body(), "hello");
 }
 
@@ -162,12 +182,12 @@ TEST_F(OpenTest, MayAskForTheStatusOnly) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   const UniqueFd answer(pair[0]), other(pair[1]);
   ASSERT_TRUE(SendStatusRequest(ours_.get(), answer.get()));
-  const Result<Opening> opening = ReceiveOpen(theirs_.get());
-  ASSERT_TRUE(opening) << opening.error().message;
-  EXPECT_TRUE(opening->is_status);
+  const Result<RunRequest> run_request = ReceiveRunRequest(theirs_.get());
+  ASSERT_TRUE(run_request) << run_request.error().message;
+  EXPECT_TRUE(run_request->is_status);
   SendRaw({static_cast<char>(Kind::kOpen), 0, static_cast<char>(kProtocolVersion), 0, 0, 0, 0, 0, 0, 0, 3},
           answer.get());
-  EXPECT_FALSE(ReceiveOpen(theirs_.get()));
+  EXPECT_FALSE(ReceiveRunRequest(theirs_.get()));
 }
 
 TEST_F(OpenTest, TakesOnlySeqpacketConnections) {
@@ -176,14 +196,14 @@ TEST_F(OpenTest, TakesOnlySeqpacketConnections) {
   const UniqueFd stream(pair[0]), other(pair[1]);
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const int fd : {stream.get(), null.get()}) {
-    ASSERT_TRUE(SendOpen(ours_.get(), fd, sandbox::Start::kCold));
-    EXPECT_FALSE(ReceiveOpen(theirs_.get()));
+    ASSERT_TRUE(SendRunRequest(ours_.get(), fd, sandbox::Start::kCold));
+    EXPECT_FALSE(ReceiveRunRequest(theirs_.get()));
   }
   SendRaw("garbage");
-  EXPECT_FALSE(ReceiveOpen(theirs_.get()));
+  EXPECT_FALSE(ReceiveRunRequest(theirs_.get()));
   SendRaw(std::string(1000, 'x'), null.get());
-  EXPECT_FALSE(ReceiveOpen(theirs_.get()));
-  const Result<Opening> nothing = ReceiveOpen(theirs_.get());
+  EXPECT_FALSE(ReceiveRunRequest(theirs_.get()));
+  const Result<RunRequest> nothing = ReceiveRunRequest(theirs_.get());
   ASSERT_FALSE(nothing);
   EXPECT_EQ(nothing.error().errno_value, EAGAIN);
 }
@@ -193,10 +213,10 @@ TEST_F(OpenTest, AnotherVersionIsToldSo) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   const UniqueFd run(pair[0]), other(pair[1]);
   SendRaw({static_cast<char>(Kind::kOpen), 0, 99, 0, 0, 0, 0, 0, 0, 0}, run.get());
-  EXPECT_FALSE(ReceiveOpen(theirs_.get()));
+  EXPECT_FALSE(ReceiveRunRequest(theirs_.get()));
   const Result<Frame> frame = Receive(other.get());
   ASSERT_TRUE(frame);
-  EXPECT_NE(DecodeError(frame->body()).message.find("version 2"), std::string::npos);
+  EXPECT_NE(DecodeError(frame->body()).message.find("version " + std::to_string(kProtocolVersion)), std::string::npos);
 }
 
 }  // namespace

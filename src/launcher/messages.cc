@@ -13,22 +13,53 @@ constexpr int64_t kMaxErrno = 4095;
 constexpr int64_t kMaxTimeoutMs = int64_t{366} * 24 * 3600 * 1000;
 constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxSentenceBytes = 65536;
-constexpr size_t kMaxPathBytes = 65536;  // of collected files: as deep as the collector goes
+constexpr size_t kMaxPathBytes = 65536;  // of collected files: the deepest path that the collector reads
+constexpr size_t kMaxArgumentPathBytes = 4096;
+constexpr size_t kMaxArgumentBytes = size_t{2} << 20;
+constexpr size_t kMaxArguments = 65'536;
 constexpr size_t kMaxStreamBytes = size_t{1} << 30;
 constexpr size_t kMaxFiles = 4096;
 constexpr size_t kMaxViolations = 1024;
+constexpr size_t kMaxNotices = 512;  // a profile may list this many probes
 constexpr size_t kMaxEvidence = 64;
+constexpr size_t kMaxNetworkUses = 2048;  // slightly more than the supervisor records separately
 constexpr size_t kMaxGlobs = 1024;
+
+bool HasNoNul(std::string_view text) { return text.find('\0') == std::string_view::npos; }
+
+bool IsAbsolutePath(std::string_view path) { return !path.empty() && path[0] == '/' && HasNoNul(path); }
 
 template <typename Side, typename Message>
 void DescribeExecute(Side& side, Message& message) {
-  side.Number("command", message.command, 0, std::numeric_limits<int32_t>::max());
+  auto& command = message.command;
+  side.List("argv", command.argv, kMaxArguments,
+            [&](auto& argument) { side.Text("argument", argument, kMaxArgumentBytes, HasNoNul); });
+  side.List("env", command.env, kMaxArguments,
+            [&](auto& variable) { side.Text("variable", variable, kMaxArgumentBytes, HasNoNul); });
+  side.Text("cwd", command.cwd, kMaxArgumentPathBytes, IsAbsolutePath);
+  side.Choice("io", message.io, CommandIo::Kind::kTerminal);
+  side.Maybe("input", message.input, [&](auto& bytes) { side.Text("bytes", bytes, kMaxStreamBytes); });
+  side.Maybe("stdin", message.stdin_fd, [&](auto& fd) { side.Descriptor("descriptor", fd); });
+  side.Maybe("stdout", message.stdout_fd, [&](auto& fd) { side.Descriptor("descriptor", fd); });
+  side.Maybe("stderr", message.stderr_fd, [&](auto& fd) { side.Descriptor("descriptor", fd); });
   side.Number("timeout_ms", message.timeout_ms, 0, kMaxTimeoutMs);
   side.Text("timeout_name", message.timeout_name, kMaxNameBytes);
   side.Flag("last", message.last);
   side.Number("signal_grace_ms", message.signal_grace_ms, 0, kMaxTimeoutMs);
   side.Flag("wants_output", message.wants_output);
   side.Flag("wants_violations", message.wants_violations);
+}
+
+// Checks rules that involve more than one field.
+Status CheckWhole(const ExecuteMessage& message) {
+  if (message.command.argv.empty() || message.command.argv[0].empty())
+    return Error::Invalid("execute.argv: the program is not named");
+  const bool captured = message.io == CommandIo::Kind::kCapture;
+  if (captured && (message.stdin_fd || message.stdout_fd || message.stderr_fd))
+    return Error::Invalid("execute.io: a captured command is joined to no descriptor");
+  if (!captured && (message.input || message.wants_output))
+    return Error::Invalid("execute.io: a command that is joined to descriptors is not captured");
+  return {};
 }
 
 template <typename Side, typename Message>
@@ -38,12 +69,17 @@ void DescribeCollect(Side& side, Message& message) {
 
 template <typename Side, typename Message>
 void DescribeIsolation(Side& side, Message& isolation) {
-  side.List("namespaces", isolation.namespaces, 16, [&](auto& name) { side.Text("name", name, kMaxNameBytes); });
+  side.List("namespaces", isolation.walls.namespaces, 16, [&](auto& name) { side.Text("name", name, kMaxNameBytes); });
+  side.Flag("no_new_privileges", isolation.walls.no_new_privileges);
+  side.Flag("filter", isolation.walls.filter);
+  side.Number("capabilities", isolation.walls.capabilities, 0, kMaxNumber);
+  side.Number("host_uid", isolation.walls.host_uid, 0, std::numeric_limits<uint32_t>::max());
+  side.Flag("read_only_root", isolation.walls.read_only_root);
+  side.Number("most_open_files", isolation.walls.most_open_files, 0, kMaxNumber);
   side.Text("seccomp_profile", isolation.seccomp_profile, kMaxNameBytes);
   side.Text("seccomp_sha256", isolation.seccomp_sha256, kMaxNameBytes);
   side.Number("landlock_abi", isolation.landlock_abi, 0, 1000);
   side.Choice("cgroup_driver", isolation.cgroup_driver, sandbox::CgroupDriver::kNone);
-  side.Number("host_uid", isolation.host_uid, 0, std::numeric_limits<uint32_t>::max());
   side.Flag("own_id_range", isolation.own_id_range);
   side.Choice("start", isolation.start, sandbox::Start::kInterpreter);
   side.List("degraded", isolation.degraded, 64, [&](auto& wall) { side.Text("wall", wall, kMaxSentenceBytes); });
@@ -55,6 +91,24 @@ void DescribeOutput(Side& side, Message& message) {
   side.Text("bytes", message.bytes, kMaxStreamBytes);
 }
 
+template <typename Side, typename Evidence>
+void DescribeEvidence(Side& side, Evidence& evidence) {
+  side.List("evidence", evidence, kMaxEvidence, [&](auto& item) {
+    side.Text("key", item.first, kMaxNameBytes);
+    side.Value("value", item.second, kMaxSentenceBytes);
+  });
+}
+
+template <typename Side, typename Message>
+void DescribeNotice(Side& side, Message& notice) {
+  side.Text("probe", notice.probe, kMaxPathBytes);
+  side.Text("why", notice.why, kMaxSentenceBytes);
+  side.Number("count", notice.count, 1, kMaxNumber);
+  side.Number("time_ms", notice.time_ms, 0, kMaxNumber);
+  side.Number("pid", notice.pid, 0, std::numeric_limits<int32_t>::max());
+  DescribeEvidence(side, notice.evidence);
+}
+
 template <typename Side, typename Message>
 void DescribeViolation(Side& side, Message& violation) {
   side.Choice("class", violation.violation_class, ViolationClass::kSyscall);
@@ -62,12 +116,10 @@ void DescribeViolation(Side& side, Message& violation) {
   side.Choice("confidence", violation.confidence, Confidence::kObserved);
   side.Number("time_ms", violation.time_ms, 0, kMaxNumber);
   side.Number("pid", violation.pid, 0, std::numeric_limits<int32_t>::max());
-  side.List("evidence", violation.evidence, kMaxEvidence, [&](auto& item) {
-    side.Text("key", item.first, kMaxNameBytes);
-    side.Value("value", item.second, kMaxSentenceBytes);
-  });
+  DescribeEvidence(side, violation.evidence);
   side.Number("limit", violation.limit, -1, kMaxNumber);
   side.Text("suggestion", violation.suggestion, kMaxSentenceBytes);
+  side.Number("count", violation.count, 1, kMaxNumber);
 }
 
 template <typename Side, typename Message>
@@ -76,6 +128,29 @@ void DescribeStream(Side& side, Message& stream) {
   side.Text("tail", stream.tail, kMaxStreamBytes);
   side.Number("total_bytes", stream.total_bytes, 0, kMaxNumber);
   side.Number("dropped_bytes", stream.dropped_bytes, 0, kMaxNumber);
+}
+
+template <typename Side, typename Message>
+void DescribeUsage(Side& side, Message& usage) {
+  const auto measured = [&](const char* field, auto& value, int64_t least) {
+    side.Maybe(field, value, [&](auto& number) { side.Number("value", number, least, kMaxNumber); });
+  };
+  measured("cpu_ms", usage.cpu_ms, -kMaxNumber);
+  measured("peak_memory_bytes", usage.peak_memory_bytes, 0);
+  measured("processes_peak", usage.processes_peak, 0);
+  side.Number("output_bytes", usage.output_bytes, 0, kMaxNumber);
+  measured("scratch_bytes", usage.scratch_bytes, 0);
+  measured("throttled_ms", usage.throttled_ms, -kMaxNumber);
+  measured("supervisor_cpu_ms", usage.supervisor_cpu_ms, 0);
+}
+
+template <typename Side, typename Message>
+void DescribeNetworkUse(Side& side, Message& use) {
+  side.Text("name", use.name, kMaxSentenceBytes);
+  side.Number("port", use.port, 0, 65535);
+  for (auto* text : {&use.protocol, &use.address, &use.rule, &use.reason}) side.Text("text", *text, kMaxSentenceBytes);
+  side.Flag("allowed", use.allowed);
+  for (auto* number : {&use.bytes_in, &use.bytes_out, &use.connections}) side.Number("count", *number, 0, kMaxNumber);
 }
 
 template <typename Side, typename Message>
@@ -88,15 +163,11 @@ void DescribeOutcome(Side& side, Message& outcome) {
   side.Flag("left_processes", outcome.left_processes);
   DescribeStream(side, outcome.stdout_stream);
   DescribeStream(side, outcome.stderr_stream);
-  side.Number("cpu_ms", outcome.usage.cpu_ms, -kMaxNumber, kMaxNumber);
-  side.Number("peak_memory_bytes", outcome.usage.peak_memory_bytes, 0, kMaxNumber);
-  side.Number("processes_peak", outcome.usage.processes_peak, 0, kMaxNumber);
-  side.Number("output_bytes", outcome.usage.output_bytes, 0, kMaxNumber);
-  side.Number("scratch_bytes", outcome.usage.scratch_bytes, 0, kMaxNumber);
-  side.Number("throttled_ms", outcome.usage.throttled_ms, -kMaxNumber, kMaxNumber);
+  DescribeUsage(side, outcome.usage);
   side.List("violations", outcome.violations, kMaxViolations,
             [&](auto& violation) { DescribeViolation(side, violation); });
-  side.Number("violations_dropped", outcome.violations_dropped, 0, kMaxNumber);
+  side.List("notices", outcome.notices, kMaxNotices, [&](auto& notice) { DescribeNotice(side, notice); });
+  side.List("network", outcome.network, kMaxNetworkUses, [&](auto& use) { DescribeNetworkUse(side, use); });
 }
 
 template <typename Side, typename Message>
@@ -151,6 +222,7 @@ Result<Encoded> EncodeBy(const char* name, const Message& message, void (*descri
 }  // namespace
 
 Result<Encoded> Encode(const ExecuteMessage& message) {
+  CAISSON_TRY_VOID(CheckWhole(message));
   return EncodeBy("execute", message, DescribeExecute<Writer, const ExecuteMessage>);
 }
 Result<Encoded> Encode(const CollectMessage& message) {
@@ -183,8 +255,13 @@ Encoded Encode(const Error& error) {
   return *std::move(encoded);
 }
 
-Result<ExecuteMessage> DecodeExecute(std::string_view bytes) {
-  return Decode<ExecuteMessage>("execute", bytes, DescribeExecute<Reader, ExecuteMessage>);
+Result<ExecuteMessage> DecodeExecute(std::string_view bytes, std::vector<UniqueFd> fds) {
+  Reader reader("execute", bytes, std::move(fds));
+  ExecuteMessage message;
+  DescribeExecute(reader, message);
+  CAISSON_TRY_VOID(reader.Finish());
+  CAISSON_TRY_VOID(CheckWhole(message));
+  return message;
 }
 Result<CollectMessage> DecodeCollect(std::string_view bytes) {
   return Decode<CollectMessage>("collect", bytes, DescribeCollect<Reader, CollectMessage>);

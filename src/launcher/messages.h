@@ -1,33 +1,38 @@
-// What a client and the launcher's supervisors say to each other, one frame each:
+// The messages between a client, the launcher and its supervisors, one frame each:
 //
 //   client to launcher      kOpen       carries one end of a new seqpacket pair: begin a run there, or send kStatus
-//   client to supervisor    kStart      the Spec, its mount sources and, where they pass through, three streams
-//                           kExecute    run one command; until its outcome, signalfd_siginfo records follow it
-//                           kCollect    end the sandbox and read files it left
-//   supervisor to client    kReady      what was applied                        (answers kStart)
-//                           kOutput, kViolation   as they happen, if wanted     (during kExecute)
-//                           kOutcome                                            (answers kExecute)
-//                           kCollected                                          (answers kCollect)
+//   client to supervisor    kStart      the Spec and its mount sources
+//                           kExecute    run one command, with its standard streams
+//                           kSignal     send a signal to that command, or end it; ignored when no command runs
+//                           kCollect    read files that the commands left
+//   supervisor to client    kReady      the isolation that was applied              (answers kStart)
+//                           kOutput, kViolation   as they happen, if requested      (during kExecute)
+//                           kOutcome                                                (answers kExecute)
+//                           kCollected                                              (answers kCollect)
 //                           kError      instead of any answer
 //
 // Closing the connection ends the run and everything in it.
 //
-// SECURITY: the client parses what strangers send it and may be taken over, so nothing it says is believed. This is the
-// whole of what it can ask for: a Spec. Such a Spec can be as weak as the weakest profile (calls allowed in front of
-// the filter, no Landlock, ipc, uts, cgroup and time namespaces shared, any limit within its bounds), and the report
-// says so. It cannot spell a sandbox without its own user, process, mount and network namespaces, without a filter,
-// with a capability or with the host's identity; nor a device beyond the five harmless ones, a path with "..", or a
-// file written through a link. Files of the host come in as descriptors the client opened, and the inside user gets
-// exactly the client's own rights to them (Spec::mount_owner), however the descriptor was come by: a root launcher
-// lends it nothing.
+// SECURITY: the client parses input from untrusted callers and may be compromised, so the launcher trusts nothing that
+// it sends. A Spec is all that the client can ask for. Such a Spec can be as weak as the weakest profile (calls allowed
+// in front of the filter, no Landlock, ipc, uts, cgroup and time namespaces shared, any limit within its bounds), and
+// the report says so. It cannot express a sandbox without its own user, process, mount and network namespaces, without
+// a filter, with a capability or with the host's identity; nor a device beyond the five harmless ones, a path with
+// "..", or a file written through a link. Files of the host come in as descriptors that the client opened, and the
+// inside user gets exactly the client's own rights to them (Spec::mount_owner), however the client obtained the
+// descriptor: a root launcher lends the client no rights. A root image comes in as a descriptor too; its files are
+// shown read-only with the rights that every user of the machine has, as the host's own trees are. A network reaches
+// only what an unprivileged process of this machine reaches, as the rules of the Spec say: the client's own process
+// could do that without the launcher.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/command_io.h"
 #include "base/outcome.h"
 #include "base/result.h"
 #include "launcher/wire.h"
@@ -37,10 +42,9 @@
 
 namespace caisson::launcher {
 
-// Raised whenever a description changes: both ends must be of one build's making.
-inline constexpr uint32_t kProtocolVersion = 2;
+// Must be raised whenever a message description changes: both ends must come from the same build.
+inline constexpr uint32_t kProtocolVersion = 5;
 
-// Above every signal's number, with which the records begin that the same connection carries.
 enum class Kind : uint8_t {
   kOpen = 0x80,
   kStart,
@@ -52,21 +56,20 @@ enum class Kind : uint8_t {
   kOutcome,
   kCollected,
   kStatus,
+  kSignal,
   kError,
 };
 
-struct StartMessage {
-  sandbox::Spec spec;
-  std::vector<UniqueFd> streams;  // stdin, stdout and stderr, unless they are captured
-};
-
 struct ExecuteMessage {
-  uint32_t command = 0;
+  sandbox::Command command;
+  CommandIo::Kind io = CommandIo::Kind::kCapture;
+  std::optional<std::string> input;                        // of a captured command
+  std::optional<UniqueFd> stdin_fd, stdout_fd, stderr_fd;  // of other commands; absent: /dev/null
   int64_t timeout_ms = 0;
   std::string timeout_name;
-  bool last = true;
+  bool last = false;
   int64_t signal_grace_ms = 0;
-  bool wants_output = false;  // as it comes, besides what the outcome holds
+  bool wants_output = false;  // send output as it arrives, in addition to the outcome
   bool wants_violations = false;
 };
 
@@ -79,10 +82,11 @@ struct CollectMessage {
   std::vector<std::string> globs;
 };
 
-Result<Encoded> Encode(const StartMessage& message);
-// The Spec alone, as a supervisor passes it on to a PID 1 that it had made ahead.
+// kStart: both sides also check the rules of a Spec that involve several fields.
+Result<Encoded> EncodeStart(const sandbox::Spec& spec);
+// Encodes a Spec that was checked before, for a supervisor to send to a PID 1 that it created ahead of the request.
 Result<Encoded> Encode(const sandbox::Spec& spec);
-// How the launcher's pools are; numbers since it started.
+// The state of the launcher's pools; totals count from its start.
 struct StatusMessage {
   struct PoolStatus {
     std::string name;
@@ -103,9 +107,9 @@ Result<Encoded> Encode(const sandbox::Collected& collected);
 Result<Encoded> Encode(const StatusMessage& status);
 Encoded Encode(const Error& error);
 
-Result<StartMessage> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds);
+Result<sandbox::Spec> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds);
 Result<sandbox::Spec> DecodeSpec(std::string_view bytes, std::vector<UniqueFd> fds);
-Result<ExecuteMessage> DecodeExecute(std::string_view bytes);
+Result<ExecuteMessage> DecodeExecute(std::string_view bytes, std::vector<UniqueFd> fds);
 Result<CollectMessage> DecodeCollect(std::string_view bytes);
 Result<sandbox::Isolation> DecodeIsolation(std::string_view bytes);
 Result<OutputMessage> DecodeOutput(std::string_view bytes);
@@ -113,7 +117,7 @@ Result<Violation> DecodeViolation(std::string_view bytes);
 Result<CommandOutcome> DecodeOutcome(std::string_view bytes);
 Result<sandbox::Collected> DecodeCollected(std::string_view bytes);
 Result<StatusMessage> DecodeStatus(std::string_view bytes);
-// The error that was sent, or what is wrong with it.
+// Returns the error that was sent, or an error that says why the message is invalid.
 Error DecodeError(std::string_view bytes);
 
 }  // namespace caisson::launcher

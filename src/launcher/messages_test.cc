@@ -13,18 +13,22 @@ UniqueFd OpenNull() { return UniqueFd(::open("/dev/null", O_PATH | O_CLOEXEC)); 
 
 sandbox::Mount MakeMount(const std::string& target) { return {OpenNull(), "/dev/null", target, {}}; }
 
-StartMessage Smallest() {
-  StartMessage message;
-  sandbox::Spec& spec = message.spec;
+sandbox::Spec Smallest() {
+  sandbox::Spec spec;
   spec.seccomp = sandbox::FindSeccompProgram("balanced");
   spec.limits = {1 << 20, 1, 10, 1, 4096, 16};
-  spec.commands.push_back({{"true"}, {}, "/", {}});
-  return message;
+  return spec;
 }
 
-StartMessage Everything() {
-  StartMessage message = Smallest();
-  sandbox::Spec& spec = message.spec;
+sandbox::RootImage MakeRoot() {
+  using Kind = sandbox::RootEntryKind;
+  return {UniqueFd(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+          "/store/root",
+          {{"usr", Kind::kTree, ""}, {"bin", Kind::kLink, "usr/bin"}, {"etc", Kind::kMerged, ""}}};
+}
+
+sandbox::Spec Everything() {
+  sandbox::Spec spec = Smallest();
   spec.workspace_files = {{"a/b.txt", std::string("\0\xff", 2), 0644, sandbox::FileKind::kRegular},
                           {"a/link", "../../etc/passwd", 0644, sandbox::FileKind::kSymlink},
                           {"empty", "", 0755, sandbox::FileKind::kDirectory}};
@@ -45,14 +49,19 @@ StartMessage Everything() {
   spec.seccomp_watched = sandbox::FindSeccompProgram("balanced-watched");
   spec.allowed_calls = {0, 511};
   spec.denied_calls = {101};
-  spec.commands.push_back({{"/bin/cat", ""}, {"A=1", "B="}, "/workspace", std::string("in\0put", 6)});
-  spec.stdio = sandbox::Stdio::kTerminal;
+  spec.probes = {{"syscall.numa", "", "numeric libraries"}, {"", "/var/cache/fontconfig", "fonts"}};
+  spec.network = sandbox::Network{};
+  spec.network->rules = {{true, "example.org", "class:x (example.org)"}, {false, "www.example.org", ""}};
+  spec.network->addresses = {0xC0000207};
+  spec.network->private_ranges = {"10.0.0.0/8"};
+  spec.network->hosts = {{"a.example", "192.0.2.1"}};
+  spec.root = MakeRoot();
+  spec.network->host_ports = {5432};
   spec.allow_watched_limits = true;
   spec.landlock = false;
   spec.allow_no_landlock = true;
   spec.ignored_write_components = {"__pycache__"};
-  for (int i = 0; i < 3; ++i) message.streams.push_back(OpenNull());
-  return message;
+  return spec;
 }
 
 std::vector<UniqueFd> Copies(const std::vector<int>& fds) {
@@ -62,17 +71,18 @@ std::vector<UniqueFd> Copies(const std::vector<int>& fds) {
 }
 
 TEST(StartMessageTest, ComesBackAsItWas) {
-  const StartMessage sent = Everything();
-  const Result<Encoded> encoded = Encode(sent);
+  const sandbox::Spec sent = Everything();
+  const Result<Encoded> encoded = EncodeStart(sent);
   ASSERT_TRUE(encoded) << encoded.error().message;
-  EXPECT_EQ(encoded->fds.size(), 6U);
-  const Result<StartMessage> got = DecodeStart(encoded->bytes, Copies(encoded->fds));
+  EXPECT_EQ(encoded->fds.size(), 4U);
+  const Result<sandbox::Spec> got = DecodeStart(encoded->bytes, Copies(encoded->fds));
   ASSERT_TRUE(got) << got.error().message;
-  // One encoding for one message, so equal bytes are equal fields; a few are looked at to know that they are there.
-  const Result<Encoded> again = Encode(*got);
+  // Each message has exactly one encoding, so equal bytes mean equal fields. A few fields are compared as well, to show
+  // that they are encoded at all.
+  const Result<Encoded> again = EncodeStart(*got);
   ASSERT_TRUE(again);
   EXPECT_EQ(again->bytes, encoded->bytes);
-  const sandbox::Spec& spec = got->spec;
+  const sandbox::Spec& spec = *got;
   EXPECT_EQ(spec.workspace_files[0].bytes, std::string("\0\xff", 2));
   EXPECT_EQ(spec.workspace_files[1].kind, sandbox::FileKind::kSymlink);
   EXPECT_EQ(spec.workspace->access, sandbox::Access::kCopyOnWrite);
@@ -82,19 +92,34 @@ TEST(StartMessageTest, ComesBackAsItWas) {
   EXPECT_EQ(spec.limits.scratch_inodes, 6);
   EXPECT_STREQ(spec.seccomp_watched->name, "balanced-watched");
   EXPECT_EQ(spec.allowed_calls, (std::vector<int32_t>{0, 511}));
-  EXPECT_EQ(spec.commands[1].stdin_bytes, std::string("in\0put", 6));
-  EXPECT_EQ(spec.commands[0].stdin_bytes, std::nullopt);
-  EXPECT_EQ(spec.stdio, sandbox::Stdio::kTerminal);
   EXPECT_FALSE(spec.landlock);
   EXPECT_FALSE(spec.mount_owner);
+  EXPECT_EQ(spec.root->entries[1].target, "usr/bin");
+  EXPECT_EQ(spec.root->entries[2].kind, sandbox::RootEntryKind::kMerged);
+  EXPECT_EQ(spec.network->rules[1].text, "www.example.org");
+  EXPECT_EQ(spec.network->hosts[0].address, "192.0.2.1");
+}
+
+TEST(StartMessageTest, NetworksThatASandboxCannotHaveAreRefused) {
+  for (const auto& [pool, bits] : {std::pair{0x7f000000U, 8}, std::pair{0xC6120001U, 15}, std::pair{0xE0000000U, 15}}) {
+    sandbox::Spec spec = Smallest();
+    spec.network = sandbox::Network{};
+    spec.network->pool = pool;
+    spec.network->pool_bits = static_cast<uint8_t>(bits);
+    EXPECT_FALSE(EncodeStart(spec)) << pool;
+  }
+  sandbox::Spec spec = Smallest();
+  spec.network = sandbox::Network{};
+  spec.network->addresses = {0x7f000001};
+  EXPECT_FALSE(EncodeStart(spec));
 }
 
 TEST(StartMessageTest, EveryTruncationIsRefused) {
-  const StartMessage sent = Everything();
-  const Result<Encoded> encoded = Encode(sent);
+  const sandbox::Spec sent = Everything();
+  const Result<Encoded> encoded = EncodeStart(sent);
   ASSERT_TRUE(encoded);
   for (size_t size = 0; size < encoded->bytes.size(); ++size) {
-    const Result<StartMessage> got =
+    const Result<sandbox::Spec> got =
         DecodeStart(std::string_view(encoded->bytes).substr(0, size), Copies(encoded->fds));
     ASSERT_FALSE(got) << size;
     EXPECT_EQ(got.error().kind, ErrorKind::kInvalid);
@@ -102,29 +127,34 @@ TEST(StartMessageTest, EveryTruncationIsRefused) {
 }
 
 TEST(StartMessageTest, NothingMayBeLeftOver) {
-  const StartMessage sent = Smallest();
-  const Result<Encoded> encoded = Encode(sent);
+  const sandbox::Spec sent = Smallest();
+  const Result<Encoded> encoded = EncodeStart(sent);
   ASSERT_TRUE(encoded);
   EXPECT_FALSE(DecodeStart(encoded->bytes + '\0', {}));
   std::vector<UniqueFd> one;
   one.push_back(OpenNull());
-  const Result<StartMessage> got = DecodeStart(encoded->bytes, std::move(one));
+  const Result<sandbox::Spec> got = DecodeStart(encoded->bytes, std::move(one));
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().message, "start.end: 1 descriptors are left over");
 }
 
 TEST(StartMessageTest, AMissingDescriptorIsNamed) {
-  const StartMessage sent = Everything();
-  const Result<Encoded> encoded = Encode(sent);
+  const sandbox::Spec sent = Everything();
+  const Result<Encoded> encoded = EncodeStart(sent);
   ASSERT_TRUE(encoded);
   std::vector<UniqueFd> fds = Copies(encoded->fds);
   fds.resize(2);
-  const Result<StartMessage> got = DecodeStart(encoded->bytes, std::move(fds));
+  const Result<sandbox::Spec> got = DecodeStart(encoded->bytes, std::move(fds));
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().message, "start.mounts[1].source: has no descriptor");
 }
 
-// What must not be spelled, and which field the refusal names.
+// Specs that must be refused, and the field that each refusal names.
+void SpoilRoot(sandbox::Spec& spec, sandbox::RootEntry entry) {
+  spec.root = MakeRoot();
+  spec.root->entries = {std::move(entry)};
+}
+
 TEST(StartMessageTest, WhatMayNotBeAskedFor) {
   struct Case {
     const char* field;
@@ -178,42 +208,98 @@ TEST(StartMessageTest, WhatMayNotBeAskedFor) {
       {"start.memory_bytes", [](auto& spec) { spec.limits.memory_bytes = 0; }},
       {"start.processes", [](auto& spec) { spec.limits.processes = -1; }},
       {"start.scratch_bytes", [](auto& spec) { spec.limits.scratch_bytes = int64_t{1} << 51; }},
-      {"start.output_bytes", [](auto& spec) { spec.limits.output_bytes = (int64_t{1} << 30) + 1; }},
       {"start.seccomp", [](auto& spec) { spec.seccomp = nullptr; }},
       {"start.allowed_calls[0].number", [](auto& spec) { spec.allowed_calls = {512}; }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"..", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"a/b", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"proc", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"dev", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"scratch", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"workspace", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"tmp", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {"run", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries[0].name",
+       [](auto& spec) {
+         SpoilRoot(spec, {".cover", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries: etc and var",
+       [](auto& spec) {
+         SpoilRoot(spec, {"etc", sandbox::RootEntryKind::kTree, ""});
+       }},
+      {"start.root.entries: etc and var",
+       [](auto& spec) {
+         SpoilRoot(spec, {"usr", sandbox::RootEntryKind::kMerged, ""});
+       }},
+      {"start.root.entries: a link",
+       [](auto& spec) {
+         SpoilRoot(spec, {"bin", sandbox::RootEntryKind::kLink, ""});
+       }},
+      {"start.root.entries: a link",
+       [](auto& spec) {
+         SpoilRoot(spec, {"usr", sandbox::RootEntryKind::kTree, "/"});
+       }},
+      {"start.root.source",
+       [](auto& spec) {
+         spec.root = MakeRoot();
+         spec.root->source.Reset();
+       }},
+      {"start.root.source_path",
+       [](auto& spec) {
+         spec.root = MakeRoot();
+         spec.root->source_path = "relative";
+       }},
       {"start.denied_calls[0].number", [](auto& spec) { spec.denied_calls = {-1}; }},
-      {"start.commands", [](auto& spec) { spec.commands.clear(); }},
-      {"start.commands.argv", [](auto& spec) { spec.commands[0].argv.clear(); }},
-      {"start.commands.argv", [](auto& spec) { spec.commands[0].argv = {""}; }},
-      {"start.commands[0].argv[1].argument",
-       [](auto& spec) { spec.commands[0].argv.push_back(std::string("a\0b", 3)); }},
-      {"start.commands[0].cwd", [](auto& spec) { spec.commands[0].cwd = "relative"; }},
-      {"start.streams", [](auto& spec) { spec.stdio = sandbox::Stdio::kPassThrough; }},
   };
   for (const Case& spoiled : cases) {
-    StartMessage message = Smallest();
-    spoiled.spoil(message.spec);
-    const Result<Encoded> encoded = Encode(message);
+    sandbox::Spec spec = Smallest();
+    spoiled.spoil(spec);
+    const Result<Encoded> encoded = EncodeStart(spec);
     ASSERT_FALSE(encoded) << spoiled.field;
     EXPECT_EQ(encoded.error().message.rfind(spoiled.field, 0), 0U) << spoiled.field << " / " << encoded.error().message;
   }
 }
 
-// The same from a sender that does not check what it writes: one byte at a time is another.
+// The same for a sender that does not check what it writes: the test changes one byte at a time.
 TEST(StartMessageTest, AnyChangedByteIsRefusedOrMeansWhatItSays) {
-  StartMessage sent = Everything();
-  sent.spec.stdio = sandbox::Stdio::kCapture;
-  sent.streams.clear();
-  const Result<Encoded> encoded = Encode(sent);
+  const sandbox::Spec sent = Everything();
+  const Result<Encoded> encoded = EncodeStart(sent);
   ASSERT_TRUE(encoded);
   size_t accepted = 0;
   for (size_t at = 0; at < encoded->bytes.size(); ++at) {
     std::string bytes = encoded->bytes;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
-    const Result<StartMessage> got = DecodeStart(bytes, Copies(encoded->fds));
+    const Result<sandbox::Spec> got = DecodeStart(bytes, Copies(encoded->fds));
     if (!got) continue;
     ++accepted;
-    const Result<Encoded> again = Encode(*got);
+    const Result<Encoded> again = EncodeStart(*got);
     ASSERT_TRUE(again) << "accepted what cannot be written: " << again.error().message;
     EXPECT_EQ(again->bytes, bytes);
   }
@@ -222,14 +308,97 @@ TEST(StartMessageTest, AnyChangedByteIsRefusedOrMeansWhatItSays) {
 }
 
 TEST(StartMessageTest, AnUnknownFilterIsRefused) {
-  const StartMessage sent = Smallest();
-  const Result<Encoded> encoded = Encode(sent);
+  const sandbox::Spec sent = Smallest();
+  const Result<Encoded> encoded = EncodeStart(sent);
   ASSERT_TRUE(encoded);
   std::string bytes = encoded->bytes;
   bytes.replace(bytes.find("balanced"), 8, "balancee");
-  const Result<StartMessage> got = DecodeStart(bytes, {});
+  const Result<sandbox::Spec> got = DecodeStart(bytes, {});
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().message, "start.seccomp: there is no such filter");
+}
+
+ExecuteMessage Captured() {
+  ExecuteMessage message;
+  message.command = {{"/bin/cat", ""}, {"A=1", "B="}, "/workspace"};
+  message.input = std::string("in\0put", 6);
+  message.timeout_ms = 1000;
+  message.timeout_name = "budget_ms";
+  message.last = message.wants_output = message.wants_violations = true;
+  message.signal_grace_ms = 50;
+  return message;
+}
+
+ExecuteMessage Joined(CommandIo::Kind io) {
+  ExecuteMessage message;
+  message.command = {{"sh"}, {}, "/"};
+  message.io = io;
+  message.stdin_fd = OpenNull();
+  message.stdout_fd = OpenNull();
+  return message;
+}
+
+TEST(ExecuteMessageTest, ComesBackAsItWas) {
+  const ExecuteMessage sent = Captured();
+  const Result<Encoded> encoded = Encode(sent);
+  ASSERT_TRUE(encoded) << encoded.error().message;
+  const Result<ExecuteMessage> got = DecodeExecute(encoded->bytes, {});
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(Encode(*got)->bytes, encoded->bytes);
+  EXPECT_EQ(got->command.argv, sent.command.argv);
+  EXPECT_EQ(got->command.env, sent.command.env);
+  EXPECT_EQ(got->command.cwd, "/workspace");
+  EXPECT_EQ(got->input, std::string("in\0put", 6));
+  EXPECT_EQ(got->timeout_name, "budget_ms");
+  EXPECT_FALSE(got->stdin_fd || got->stdout_fd || got->stderr_fd);
+  for (size_t size = 0; size < encoded->bytes.size(); ++size)
+    EXPECT_FALSE(DecodeExecute(std::string_view(encoded->bytes).substr(0, size), {})) << size;
+}
+
+TEST(ExecuteMessageTest, DescriptorsStayInTheirPlaces) {
+  ExecuteMessage sent = Joined(CommandIo::Kind::kDescriptors);
+  sent.stdin_fd.reset();
+  sent.stderr_fd = OpenNull();
+  const Result<Encoded> encoded = Encode(sent);
+  ASSERT_TRUE(encoded) << encoded.error().message;
+  EXPECT_EQ(encoded->fds.size(), 2U);
+  const Result<ExecuteMessage> got = DecodeExecute(encoded->bytes, Copies(encoded->fds));
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_FALSE(got->stdin_fd.has_value());
+  EXPECT_TRUE(got->stdout_fd->valid() && got->stderr_fd->valid());
+  EXPECT_EQ(DecodeExecute(encoded->bytes, {}).error().message, "execute.stdout.descriptor: has no descriptor");
+  std::vector<UniqueFd> more = Copies(encoded->fds);
+  more.push_back(OpenNull());
+  EXPECT_EQ(DecodeExecute(encoded->bytes, std::move(more)).error().message, "execute.end: 1 descriptors are left over");
+}
+
+TEST(ExecuteMessageTest, WhatMayNotBeAskedFor) {
+  struct Case {
+    const char* field;
+    std::function<void(ExecuteMessage&)> spoil;
+  };
+  const Case cases[] = {
+      {"execute.argv", [](auto& message) { message.command.argv.clear(); }},
+      {"execute.argv", [](auto& message) { message.command.argv = {""}; }},
+      {"execute.argv[1].argument", [](auto& message) { message.command.argv[1] = std::string("a\0b", 3); }},
+      {"execute.env[0].variable", [](auto& message) { message.command.env[0] = std::string("a\0b", 3); }},
+      {"execute.cwd", [](auto& message) { message.command.cwd = "relative"; }},
+      {"execute.timeout_ms", [](auto& message) { message.timeout_ms = -1; }},
+      {"execute.io", [](auto& message) { message.stdout_fd = OpenNull(); }},
+      {"execute.io", [](auto& message) { message.io = CommandIo::Kind::kDescriptors; }},
+      {"execute.stdout.descriptor",
+       [](auto& message) {
+         message = Joined(CommandIo::Kind::kTerminal);
+         message.stdout_fd->Reset();
+       }},
+  };
+  for (const Case& spoiled : cases) {
+    ExecuteMessage message = Captured();
+    spoiled.spoil(message);
+    const Result<Encoded> encoded = Encode(message);
+    ASSERT_FALSE(encoded) << spoiled.field;
+    EXPECT_EQ(encoded.error().message.rfind(spoiled.field, 0), 0U) << spoiled.field << " / " << encoded.error().message;
+  }
 }
 
 Violation MakeViolation() {
@@ -255,9 +424,10 @@ TEST(OutcomeTest, ComesBackAsItWas) {
   outcome.left_processes = true;
   outcome.stdout_stream = {"head", "tail", 1000, 992};
   outcome.stderr_stream = {std::string(1 << 20, 'e'), "", 1 << 20, 0};
-  outcome.usage = {1, 2, 3, 4, 5, 6};
+  outcome.usage = {1, 2, 3, 4, 5, 6, 7};
   outcome.violations = {MakeViolation(), MakeViolation()};
-  outcome.violations_dropped = 8;
+  outcome.violations[1].count = 8;
+  outcome.notices = {{"syscall.numa", "libraries ask", 3, 12, 7, MakeViolation().evidence}};
   const Result<Encoded> encoded = Encode(outcome);
   ASSERT_TRUE(encoded) << encoded.error().message;
   const Result<CommandOutcome> got = DecodeOutcome(encoded->bytes);
@@ -266,34 +436,44 @@ TEST(OutcomeTest, ComesBackAsItWas) {
   EXPECT_EQ(got->ending, Ending::kNotExecutable);
   EXPECT_EQ(got->stderr_stream.head.size(), size_t{1} << 20);
   EXPECT_EQ(got->usage.throttled_ms, 6);
+  EXPECT_EQ(got->usage.supervisor_cpu_ms, 7);
   EXPECT_EQ(got->violations[1].evidence, MakeViolation().evidence);
-  EXPECT_EQ(got->violations_dropped, 8U);
+  ASSERT_EQ(got->notices.size(), 1U);
+  EXPECT_EQ(got->notices[0].count, 3);
+  EXPECT_EQ(got->notices[0].evidence, MakeViolation().evidence);
+  EXPECT_EQ(got->violations[0].count, 1);
+  EXPECT_EQ(got->violations[1].count, 8);
+  // An unmeasured value stays absent and does not become 0.
+  outcome.usage = {};
+  const Result<CommandOutcome> unmeasured = DecodeOutcome(Encode(outcome)->bytes);
+  ASSERT_TRUE(unmeasured) << unmeasured.error().message;
+  EXPECT_FALSE(unmeasured->usage.cpu_ms || unmeasured->usage.peak_memory_bytes || unmeasured->usage.processes_peak ||
+               unmeasured->usage.throttled_ms);
   EXPECT_FALSE(DecodeOutcome(encoded->bytes.substr(1)));
   EXPECT_FALSE(DecodeOutcome(encoded->bytes + "x"));
 }
 
 TEST(OtherMessagesTest, ComeBackAsTheyWere) {
-  ExecuteMessage execute{3, 1000, "budget_ms", false, 50, true, true};
-  EXPECT_EQ(Encode(*DecodeExecute(Encode(execute)->bytes))->bytes, Encode(execute)->bytes);
-  EXPECT_EQ(DecodeExecute(Encode(execute)->bytes)->timeout_name, "budget_ms");
-  execute.timeout_ms = -1;
-  EXPECT_EQ(Encode(execute).error().message.rfind("execute.timeout_ms", 0), 0U);
-
   EXPECT_EQ(DecodeCollect(Encode(CollectMessage{{"/scratch/**", ""}})->bytes)->globs,
             (std::vector<std::string>{"/scratch/**", ""}));
 
   sandbox::Isolation isolation;
-  isolation.namespaces = {"user", "pid"};
+  isolation.walls.namespaces = {"user", "pid"};
+  isolation.walls.no_new_privileges = isolation.walls.filter = true;
+  isolation.walls.capabilities = uint64_t{1} << 40;
+  isolation.walls.most_open_files = 4096;
   isolation.seccomp_profile = "balanced";
   isolation.landlock_abi = 6;
   isolation.cgroup_driver = sandbox::CgroupDriver::kHybrid;
-  isolation.host_uid = 4'000'000'000;
+  isolation.walls.host_uid = 4'000'000'000;
   isolation.own_id_range = true;
   isolation.start = sandbox::Start::kInterpreter;
   isolation.degraded = {"cpu: not limited"};
   const Result<sandbox::Isolation> applied = DecodeIsolation(Encode(isolation)->bytes);
   ASSERT_TRUE(applied);
-  EXPECT_EQ(applied->host_uid, 4'000'000'000U);
+  EXPECT_EQ(applied->walls.host_uid, 4'000'000'000U);
+  EXPECT_TRUE(applied->walls.no_new_privileges && applied->walls.filter && !applied->walls.read_only_root);
+  EXPECT_EQ(applied->walls.capabilities, uint64_t{1} << 40);
   EXPECT_EQ(applied->cgroup_driver, sandbox::CgroupDriver::kHybrid);
   EXPECT_EQ(Encode(*applied)->bytes, Encode(isolation)->bytes);
 

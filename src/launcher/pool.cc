@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "linux/files.h"
@@ -21,18 +19,6 @@ namespace {
 constexpr int64_t kSecondMs = 1000;
 constexpr int64_t kPausesPerWork = 3;
 constexpr int64_t kLongestPauseMs = 60'000;
-
-// -1 when the kernel does not say.
-int64_t AvailableBytes() {
-  const Result<std::string> text = linux_sys::ReadSmallFile(AT_FDCWD, "/proc/meminfo", 4096);
-  constexpr std::string_view kKey = "MemAvailable:";
-  const size_t at = text ? text->find(kKey) : std::string::npos;
-  if (at == std::string::npos) return -1;
-  const size_t digits = text->find_first_not_of(' ', at + kKey.size());
-  int64_t kibibytes = -1;
-  if (digits != std::string::npos) std::from_chars(text->data() + digits, text->data() + text->size(), kibibytes);
-  return kibibytes < 0 ? -1 : kibibytes * 1024;
-}
 
 }  // namespace
 
@@ -54,8 +40,8 @@ size_t Demand::Busiest(int64_t now_ms) const {
 
 size_t Pool::Wanted(int64_t now_ms) {
   if (now_ms >= next_look_ms_) {
-    const int64_t available = AvailableBytes();
-    memory_is_short_ = available >= 0 && available < options_.reserve_bytes;
+    const Result<int64_t> available = linux_sys::AvailableMemory();
+    memory_is_short_ = !available || *available < options_.reserve_bytes;
     next_look_ms_ = now_ms + kSecondMs;
   }
   return memory_is_short_ ? 0 : std::clamp<size_t>(demand_.Busiest(now_ms), 1, options_.most);
@@ -71,12 +57,12 @@ Pool::Counts Pool::counts() const {
   return counts;
 }
 
-pid_t Pool::HandOver(const Opening& opening, int64_t now_ms) {
+pid_t Pool::HandOver(const RunRequest& run_request, int64_t now_ms) {
   if (options_.most == 0) return kNobody;
   demand_.Taken(now_ms);
   for (auto member = members_.begin(); member != members_.end(); ++member) {
-    // One that has just died cannot be told; its end will be.
-    if (member->second.pid < 0 || !PassOn(member->second.leash.get(), opening)) continue;
+    // A member that has just died cannot take the run; OnReadable will handle its end.
+    if (member->second.pid < 0 || !PassOn(member->second.control_socket.get(), run_request)) continue;
     const pid_t taken = member->second.pid;
     members_.erase(member);
     ++counts_.taken;
@@ -84,35 +70,35 @@ pid_t Pool::HandOver(const Opening& opening, int64_t now_ms) {
     return taken;
   }
   ++counts_.missed;
-  return options_.on_demand && !memory_is_short_ && MakeFor(opening, now_ms) ? kComing : kNobody;
+  return options_.on_demand && !memory_is_short_ && MakeFor(run_request, now_ms) ? kComing : kNobody;
 }
 
-bool Pool::MakeFor(const Opening& opening, int64_t now_ms) {
-  const int leash = Park(now_ms);
-  if (leash < 0) return false;
-  // It finds the run waiting when it is ready. If it dies first, the run's connection closes with it.
-  members_[leash].taken = PassOn(leash, opening).has_value();
-  return members_[leash].taken;
+bool Pool::MakeFor(const RunRequest& run_request, int64_t now_ms) {
+  const int control_socket = Park(now_ms);
+  if (control_socket < 0) return false;
+  // The new member finds the run waiting when it is ready. If it dies first, the run's connection closes with it.
+  members_[control_socket].taken = PassOn(control_socket, run_request).has_value();
+  return members_[control_socket].taken;
 }
 
-size_t Pool::coming() const { return TakenLeashes().size(); }
+size_t Pool::coming() const { return TakenControlSockets().size(); }
 
-std::vector<struct pollfd> Pool::TakenLeashes() const {
-  std::vector<struct pollfd> leashes;
-  for (const auto& [leash, member] : members_) {
-    if (member.taken) leashes.push_back({leash, POLLIN, 0});
+std::vector<struct pollfd> Pool::TakenControlSockets() const {
+  std::vector<struct pollfd> control_sockets;
+  for (const auto& [control_socket, member] : members_) {
+    if (member.taken) control_sockets.push_back({control_socket, POLLIN, 0});
   }
-  return leashes;
+  return control_sockets;
 }
 
 std::vector<pid_t> Pool::TakeBegun(int64_t now_ms) {
-  for (const struct pollfd& wait : TakenLeashes()) OnReadable(wait.fd, now_ms);
+  for (const struct pollfd& wait : TakenControlSockets()) OnReadable(wait.fd, now_ms);
   return std::exchange(begun_, {});
 }
 
 std::vector<pid_t> Pool::AwaitBegun(int64_t now_ms) {
-  // Each says who it is, or goes: setting up has a time limit.
-  for (auto waits = TakenLeashes(); !waits.empty(); waits = TakenLeashes()) {
+  // Each member reports its process number or ends: set-up has a time limit.
+  for (auto waits = TakenControlSockets(); !waits.empty(); waits = TakenControlSockets()) {
     ::poll(waits.data(), waits.size(), -1);
     for (const struct pollfd& wait : waits) OnReadable(wait.fd, now_ms);
   }
@@ -142,12 +128,12 @@ int Pool::Park(int64_t now_ms) {
   return number;
 }
 
-void Pool::OnReadable(int leash, int64_t now_ms) {
-  const auto found = members_.find(leash);
+void Pool::OnReadable(int control_socket, int64_t now_ms) {
+  const auto found = members_.find(control_socket);
   if (found == members_.end()) return;
   Member& member = found->second;
   pid_t pid = -1;
-  const ssize_t size = ::recv(leash, &pid, sizeof(pid), MSG_DONTWAIT);
+  const ssize_t size = ::recv(control_socket, &pid, sizeof(pid), MSG_DONTWAIT);
   if (size < 0 && errno == EAGAIN) return;
   if (size == sizeof(pid) && member.pid < 0) {
     failures_ = 0;
@@ -161,7 +147,7 @@ void Pool::OnReadable(int leash, int64_t now_ms) {
     next_ms_ = now_ms + (members_.size() == 1 ? 0 : kPausesPerWork * std::max<int64_t>(now_ms - member.begun_ms, 1));
     return;
   }
-  // Its other end is closed: it is gone.
+  // The member closed its end of the socket, so it has ended.
   failures_ = std::min(failures_ + 1, 16);
   next_ms_ = now_ms + std::min(kLongestPauseMs, int64_t{10} << failures_);
   const std::string which = member.pid < 0 ? "that was being made" : std::to_string(member.pid);

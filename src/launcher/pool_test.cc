@@ -35,14 +35,14 @@ TEST(PoolTest, WithoutMembersThereIsNothingToHandOver) {
   EXPECT_FALSE(pool.has(3));
 }
 
-// A pool whose members are this test: it keeps their ends of the leashes.
+// A pool whose members are simulated by this test: it holds their ends of the control sockets.
 struct PoolByHand {
   explicit PoolByHand(bool on_demand) {
     Pool::Options options;
     options.most = 2;
     options.on_demand = on_demand;
-    pool.emplace(options, loop, 0, [this](UniqueFd leash) {
-      members.push_back(std::move(leash));
+    pool.emplace(options, loop, 0, [this](UniqueFd control_socket) {
+      members.push_back(std::move(control_socket));
       return true;
     });
   }
@@ -50,13 +50,13 @@ struct PoolByHand {
     ASSERT_EQ(::send(members[member].get(), &pid, sizeof(pid), 0), ssize_t{sizeof(pid)});
   }
 
-  Opening MakeOpening() {
+  RunRequest MakeOpening() {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     clients.emplace_back(ends[0]);
-    Opening opening;
-    opening.run = UniqueFd(ends[1]);
-    return opening;
+    RunRequest run_request;
+    run_request.run = UniqueFd(ends[1]);
+    return run_request;
   }
 
   linux_sys::EventLoop loop;
@@ -69,12 +69,12 @@ TEST(PoolTest, ARunThatFindsNoneReadyHasOneMadeForIt) {
   EXPECT_EQ(hand.pool->HandOver(hand.MakeOpening(), 0), Pool::kComing);
   EXPECT_EQ(hand.pool->coming(), 1U);
   EXPECT_TRUE(hand.pool->TakeBegun(1).empty());
-  // The run waits at the member's end already.
+  // The run request already waits at the member's end.
   EXPECT_TRUE(TakePassedOn(hand.members.at(0).get()).has_value());
   hand.Report(0, 77);
   EXPECT_EQ(hand.pool->TakeBegun(2), std::vector<pid_t>{77});
   EXPECT_EQ(hand.pool->coming(), 0U);
-  EXPECT_EQ(hand.pool->counts().ready, 0U);  // it was made for that run and is not there for another
+  EXPECT_EQ(hand.pool->counts().ready, 0U);  // it was created for that run and serves no other
   EXPECT_EQ(hand.pool->counts().missed, 1U);
 }
 

@@ -29,7 +29,7 @@ namespace caisson::launcher {
 namespace {
 
 constexpr size_t kMaxConnections = 256;
-// Tags of the loop; those of descriptors there are many of are their numbers behind these.
+// Tags of the event loop. The tag of a connection or a member is its descriptor plus one of the two last values.
 constexpr uint32_t kSignals = 0, kListener = 1, kFirstConnection = 2, kFirstMember = 1U << 31;
 
 Result<struct sockaddr_un> Address(const std::string& path) {
@@ -42,7 +42,8 @@ Result<struct sockaddr_un> Address(const std::string& path) {
   return address;
 }
 
-// A socket that a killed launcher left behind is in the way; one that somebody answers is somebody's.
+// Removes a socket that a killed launcher left behind. A socket that still accepts connections belongs to a running
+// launcher and is kept.
 Status RemoveStale(const std::string& path, const struct sockaddr_un& address) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return {};
@@ -60,7 +61,7 @@ Result<UniqueFd> Listen(const std::string& path, std::optional<uid_t> allowed_ui
   CAISSON_TRY_VOID(RemoveStale(path, address));
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener) return Error::System(errno, "make a socket");
-  // The mode is right from the first moment, not after a change that others could be quicker than.
+  // Sets the mode through the umask: a chmod after bind would leave a moment in which other users could connect.
   const mode_t before = ::umask(0177);
   const int bound = ::bind(listener.get(), reinterpret_cast<const struct sockaddr*>(&address), sizeof(address));
   const int error = errno;
@@ -86,7 +87,7 @@ class Server {
         pool_(options_.pool, loop_, kFirstMember, ForkMember),
         zygote_(options_.python_modules.value_or(""), OwnDirectory()),
         zygote_pool_(ZygotePool(options_), loop_, kFirstMember,
-                     [this](UniqueFd leash) { return zygote_.Fork(std::move(leash)); }) {}
+                     [this](UniqueFd control_socket) { return zygote_.Fork(std::move(control_socket)); }) {}
 
   Status Run() {
     CAISSON_TRY_VOID(Prepare());
@@ -99,7 +100,7 @@ class Server {
   }
 
  private:
-  // How long nothing has to be done, in milliseconds; -1: until something happens.
+  // Returns after how many milliseconds to call it again; -1: only after an event.
   int64_t Turn() {
     int64_t pause = pool_.Turn(NowMs());
     if (!options_.python_modules) return pause;
@@ -109,7 +110,7 @@ class Server {
     return pause;
   }
 
-  // Forking the interpreter takes a quarter of the time of starting one.
+  // on_demand is worthwhile here: forking the interpreter takes a quarter of the time of starting one.
   static Pool::Options ZygotePool(const ServerOptions& options) {
     Pool::Options pool = options.python_modules ? options.pool : Pool::Options{};
     pool.on_demand = true;
@@ -123,11 +124,11 @@ class Server {
     return self.substr(0, self.rfind('/'));
   }
 
-  static bool ForkMember(UniqueFd leash) {
+  static bool ForkMember(UniqueFd control_socket) {
     const pid_t launcher = ::getpid();
     const pid_t pid = ::fork();
     if (pid != 0) return pid > 0;
-    ServeParked(ForgetLauncher(launcher, std::move(leash), "caisson-parked"), nullptr);
+    ServeParked(ForgetLauncher(launcher, std::move(control_socket), "caisson-parked"), nullptr);
     ::_exit(0);
   }
 
@@ -140,7 +141,7 @@ class Server {
     signals_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_) return Error::System(errno, "make a signalfd");
     loop_.Watch(signals_.get(), EPOLLIN, kSignals);
-    // Nothing is executed here but the interpreter, if one is wanted, and nothing can gain by being executed.
+    // This process executes at most the interpreter, and no executed program may gain privileges.
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Error::System(errno, "set no_new_privs");
     if (options_.control) {
       CAISSON_TRY_VOID(VouchForSenders(options_.control.get()));
@@ -148,7 +149,7 @@ class Server {
       return {};
     }
     CAISSON_TRY(listener_, Listen(options_.socket_path, options_.allowed_uid));
-    CAISSON_TRY_VOID(VouchForSenders(listener_.get()));  // connections inherit it
+    CAISSON_TRY_VOID(VouchForSenders(listener_.get()));  // accepted connections inherit the option
     loop_.Watch(listener_.get(), EPOLLIN, kListener);
     return {};
   }
@@ -157,8 +158,8 @@ class Server {
     if (tag == kSignals) return OnSignals();
     if (tag == kListener) return OnListener();
     if (tag >= kFirstMember) {
-      const int leash = static_cast<int>(tag - kFirstMember);
-      (pool_.has(leash) ? pool_ : zygote_pool_).OnReadable(leash, NowMs());
+      const int control_socket = static_cast<int>(tag - kFirstMember);
+      (pool_.has(control_socket) ? pool_ : zygote_pool_).OnReadable(control_socket, NowMs());
       return NoteBegun();
     }
     OnConnection(static_cast<int>(tag - kFirstConnection));
@@ -169,10 +170,10 @@ class Server {
     while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
       if (info.ssi_signo != SIGCHLD) ended_ = true;
     }
-    NoteBegun();  // each says who it is before it can end
+    NoteBegun();  // each run reports its process number before it can end
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (zygote_.OnEnded(pid, NowMs()) || runs_.erase(pid) == 0) continue;  // pools notice for themselves
+      if (zygote_.OnEnded(pid, NowMs()) || runs_.erase(pid) == 0) continue;  // pools notice it themselves
       if (WIFSIGNALED(status))
         std::fprintf(stderr, "caisson-launcher: supervisor %d was ended by signal %d\n", pid, WTERMSIG(status));
     }
@@ -183,7 +184,7 @@ class Server {
   }
 
   bool IsAllowed(uid_t uid) const {
-    // Who was given the descriptor may use it.
+    // A process that was given the inherited descriptor may use it.
     if (!listener_) return true;
     return uid == 0 || uid == ::geteuid() || (options_.allowed_uid && uid == *options_.allowed_uid);
   }
@@ -206,17 +207,17 @@ class Server {
   void OnConnection(int fd) {
     const auto connection = connections_.find(fd);
     if (connection == connections_.end()) return;
-    Result<Opening> opening = ReceiveOpen(fd);
-    if (!opening) {
-      // What is no request is dropped: it names no connection on which it could be answered.
-      if (opening.error().kind != ErrorKind::kSystem || opening.error().errno_value == EAGAIN) return;
+    Result<RunRequest> run_request = ReceiveRunRequest(fd);
+    if (!run_request) {
+      // Drops an invalid request without an answer: it contains no connection to answer on.
+      if (run_request.error().kind != ErrorKind::kSystem || run_request.error().errno_value == EAGAIN) return;
       connections_.erase(connection);
       if (!listener_) ended_ = true;
       return;
     }
-    if (opening->is_status) return Tell(opening->run.get());
-    if (const Status started = StartRun(*opening); !started)
-      (void)Send(opening->run.get(), Kind::kError, Encode(started.error()), false);
+    if (run_request->is_status) return Tell(run_request->run.get());
+    if (const Status started = StartRun(*run_request); !started)
+      (void)Send(run_request->run.get(), Kind::kError, Encode(started.error()), false);
   }
 
   void Tell(int asker) const {
@@ -229,16 +230,16 @@ class Server {
     if (const Result<Encoded> encoded = Encode(status)) (void)Send(asker, Kind::kStatus, *encoded, false);
   }
 
-  Status StartRun(Opening& opening) {
-    if (opening.sender.pid <= 0 || !IsAllowed(opening.sender.uid))
+  Status StartRun(RunRequest& run_request) {
+    if (run_request.sender.pid <= 0 || !IsAllowed(run_request.sender.uid))
       return Error{ErrorKind::kSystem, EACCES,
-                   "the launcher does not serve user " + std::to_string(opening.sender.uid)};
+                   "the launcher does not serve user " + std::to_string(run_request.sender.uid)};
     if (const size_t runs = runs_.size() + zygote_pool_.coming(); runs >= options_.max_runs) {
       return Error{ErrorKind::kSystem, EAGAIN,
                    "the launcher has " + std::to_string(runs) +
                        " runs, as many as it may; try again, or start it with a higher --max-runs"};
     }
-    if (const pid_t parked = HandOver(opening); parked != Pool::kNobody) {
+    if (const pid_t parked = HandOver(run_request); parked != Pool::kNobody) {
       if (parked != Pool::kComing) runs_.insert(parked);
       return {};
     }
@@ -246,25 +247,25 @@ class Server {
     const pid_t pid = ::fork();
     if (pid < 0) return Error::System(errno, "fork a supervisor");
     if (pid == 0) {
-      opening.run = ForgetLauncher(launcher, std::move(opening.run), "caisson-run");
-      Supervise(std::move(opening));
+      run_request.run = ForgetLauncher(launcher, std::move(run_request.run), "caisson-run");
+      Supervise(std::move(run_request));
       ::_exit(0);
     }
     runs_.insert(pid);
     return {};
   }
 
-  // The warmest first. A pool that is not asked does not learn that it is wanted.
-  pid_t HandOver(const Opening& opening) {
+  // Asks the warmest pool first. A pool that is not asked does not count the run as demand.
+  pid_t HandOver(const RunRequest& run_request) {
     pid_t parked = Pool::kNobody;
-    if (opening.warmest >= sandbox::Start::kInterpreter) parked = zygote_pool_.HandOver(opening, NowMs());
-    const bool other = opening.warmest == sandbox::Start::kParked || !options_.python_modules;
-    if (parked == Pool::kNobody && opening.warmest >= sandbox::Start::kParked && other)
-      parked = pool_.HandOver(opening, NowMs());
+    if (run_request.warmest >= sandbox::Start::kInterpreter) parked = zygote_pool_.HandOver(run_request, NowMs());
+    const bool other = run_request.warmest == sandbox::Start::kParked || !options_.python_modules;
+    if (parked == Pool::kNobody && run_request.warmest >= sandbox::Start::kParked && other)
+      parked = pool_.HandOver(run_request, NowMs());
     return parked;
   }
 
-  // The keepers of runs remove their cgroups; parked supervisors remove their own.
+  // The cleanup processes of runs remove their cgroups; parked supervisors remove their own.
   void EndChildren() {
     for (const pid_t pid : zygote_pool_.AwaitBegun(NowMs())) runs_.insert(pid);
     zygote_.End();

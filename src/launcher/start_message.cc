@@ -1,5 +1,5 @@
-// kStart: a Spec on the wire. Everything that the core takes for granted of a Spec is checked here, because here it may
-// come from somebody hostile; what passes is as good as what runtime/native makes.
+// kStart: a Spec on the wire. This file checks every property of a Spec that the core relies on, because the sender may
+// be hostile. A Spec that passes is as trustworthy as one that runtime/native makes.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -14,30 +14,36 @@ namespace caisson::launcher {
 
 namespace {
 
-using sandbox::Command;
 using sandbox::Mount;
 using sandbox::Spec;
 
 constexpr size_t kMaxNameBytes = 255;
 constexpr size_t kMaxPathBytes = 4096;
 constexpr size_t kMaxFileBytes = size_t{1} << 30;
-constexpr size_t kMaxArgumentBytes = size_t{2} << 20;
-constexpr size_t kMaxArguments = 65'536;
 constexpr size_t kMaxFiles = 1'000'000;
 constexpr size_t kMaxMounts = 128;
 constexpr size_t kMaxPaths = 1024;
-constexpr size_t kMaxCommands = 256;
 constexpr size_t kMaxHostNameBytes = 63;
-// A supervisor keeps captured output in its own memory, which no cgroup of the sandbox bounds.
-constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;
-// Sums and products of these stay within 64 bits.
+// Bounds chosen so that sums and products of these values stay within 64 bits.
 constexpr int64_t kMaxLimitBytes = int64_t{1} << 50;
 constexpr int64_t kMaxProcesses = int64_t{1} << 22;
 constexpr int64_t kMaxCpuMillis = int64_t{65'536} * 1000;
 constexpr int64_t kMaxInodes = int64_t{1} << 32;
+constexpr int64_t kMaxCpuTimeMs = int64_t{366} * 24 * 3600 * 1000;
+
+constexpr size_t kMaxNetworkRules = 4096;
+constexpr size_t kMaxNetworkAddresses = 256;
+constexpr size_t kMaxNetworkText = 1024;
+constexpr size_t kMaxPorts = 64;
+constexpr size_t kMaxCredentials = 32;
+constexpr int64_t kMaxNetworkConnections = 4096, kMaxNetworkRate = 100'000;
+constexpr size_t kMaxTrustBytes = size_t{1} << 20;
+constexpr int64_t kMinPoolBits = 8, kMaxPoolBits = 28;
+
+constexpr size_t kMaxRootEntries = 256;
 
 constexpr std::array kDevices = {"null", "zero", "full", "random", "urandom"};
-// Beside what the Spec itself shows of the host.
+// Trees that the sandbox creates itself, in addition to the parts of the host that the Spec shows.
 constexpr std::array kOwnTrees = {"/proc", "/dev", "/sys", "/etc"};
 
 bool HasNoNul(std::string_view text) { return text.find('\0') == std::string_view::npos; }
@@ -46,8 +52,8 @@ bool IsWord(std::string_view text) { return !text.empty() && HasNoNul(text) && t
 
 bool IsDevice(std::string_view text) { return std::find(kDevices.begin(), kDevices.end(), text) != kDevices.end(); }
 
-// SECURITY: steps resolve these below a directory of theirs while the host's tree still has a name; a ".." would lead
-// there.
+// SECURITY: set-up steps resolve these paths below a directory of their own while the host's tree is still reachable; a
+// ".." would lead to the host's tree.
 bool IsCleanRelativePath(std::string_view path) {
   if (path.empty() || !HasNoNul(path)) return false;
   for (size_t start = 0; start <= path.size();) {
@@ -85,14 +91,22 @@ void DescribeMount(Side& side, M& mount, Rule target) {
   side.Choice("access", mount.access, sandbox::Access::kReadWrite);
 }
 
-template <typename Side, typename C>
-void DescribeCommand(Side& side, C& command) {
-  side.List("argv", command.argv, kMaxArguments,
-            [&](auto& argument) { side.Text("argument", argument, kMaxArgumentBytes, HasNoNul); });
-  side.List("env", command.env, kMaxArguments,
-            [&](auto& variable) { side.Text("variable", variable, kMaxArgumentBytes, HasNoNul); });
-  side.Text("cwd", command.cwd, kMaxPathBytes, IsAbsolutePath);
-  side.Maybe("stdin", command.stdin_bytes, [&](auto& bytes) { side.Text("bytes", bytes, kMaxFileBytes); });
+// A name in the top directory of a root image. SECURITY: those that the sandbox makes itself are not the image's.
+bool IsRootEntryName(std::string_view name) {
+  constexpr std::array kReserved = {"dev", "proc", "sys", "tmp", "scratch", "workspace", "run", ".cover"};
+  return IsWord(name) && IsCleanRelativePath(name) &&
+         std::find(kReserved.begin(), kReserved.end(), name) == kReserved.end();
+}
+
+template <typename Side, typename R>
+void DescribeRoot(Side& side, R& root) {
+  side.Descriptor("source", root.source);
+  side.Text("source_path", root.source_path, kMaxPathBytes, IsAbsolutePath);
+  side.List("entries", root.entries, kMaxRootEntries, [&](auto& entry) {
+    side.Text("name", entry.name, kMaxNameBytes, IsRootEntryName);
+    side.Choice("kind", entry.kind, sandbox::RootEntryKind::kMerged);
+    side.Text("target", entry.target, kMaxPathBytes, HasNoNul);
+  });
 }
 
 template <typename Side, typename L>
@@ -103,9 +117,11 @@ void DescribeLimits(Side& side, L& limits) {
   side.Number("output_bytes", limits.output_bytes, 1, kMaxLimitBytes);
   side.Number("scratch_bytes", limits.scratch_bytes, 1, kMaxLimitBytes);
   side.Number("scratch_inodes", limits.scratch_inodes, 1, kMaxInodes);
+  side.Number("cpu_time_ms", limits.cpu_time_ms, 0, kMaxCpuTimeMs);
+  side.Number("stack_bytes", limits.stack_bytes, 1, kMaxLimitBytes);
 }
 
-// Filters travel by name, so there are only those that were built in.
+// Filters are sent by name, so only built-in filters can be used.
 template <typename Side, typename Program>
 void DescribeProgram(Side& side, const char* field, Program& program) {
   std::string name = program != nullptr ? program->name : "";
@@ -122,6 +138,52 @@ void DescribeCalls(Side& side, const char* field, Numbers& numbers) {
             [&](auto& number) { side.Number("number", number, 0, linux_sys::kSyscallNumberEnd - 1); });
 }
 
+// The egress process parses rules, ranges and host entries, and refuses those that it does not understand.
+bool IsNetworkText(std::string_view text) { return !text.empty() && HasNoNul(text); }
+
+template <typename Side, typename N>
+void DescribeNetwork(Side& side, N& network) {
+  side.Number("pool", network.pool, 0, std::numeric_limits<uint32_t>::max());
+  side.Number("pool_bits", network.pool_bits, kMinPoolBits, kMaxPoolBits);
+  side.List("rules", network.rules, kMaxNetworkRules, [&](auto& rule) {
+    side.Flag("allow", rule.allow);
+    side.Text("text", rule.text, kMaxNetworkText, IsNetworkText);
+    side.Text("label", rule.label, kMaxNetworkText, HasNoNul);
+  });
+  side.List("addresses", network.addresses, kMaxNetworkAddresses,
+            [&](auto& address) { side.Number("address", address, 0, std::numeric_limits<uint32_t>::max()); });
+  side.List("private_ranges", network.private_ranges, kMaxNetworkAddresses,
+            [&](auto& range) { side.Text("range", range, kMaxNetworkText, IsNetworkText); });
+  side.List("hosts", network.hosts, kMaxNetworkRules, [&](auto& host) {
+    side.Text("name", host.name, kMaxNetworkText, IsNetworkText);
+    side.Text("address", host.address, kMaxNetworkText, IsNetworkText);
+  });
+  side.List("host_ports", network.host_ports, kMaxPorts, [&](auto& port) { side.Number("port", port, 1, 65535); });
+  side.List("forwards", network.forwards, kMaxPorts, [&](auto& forward) {
+    side.Descriptor("listener", forward.listener);
+    side.Number("port", forward.port, 1, 65535);
+    side.Number("inside_port", forward.inside_port, 1, 65535);
+  });
+  side.Number("max_connections", network.max_connections, 1, kMaxNetworkConnections);
+  side.Number("connections_per_second", network.connections_per_second, 1, kMaxNetworkRate);
+  side.Number("max_bytes", network.max_bytes, 0, kMaxLimitBytes);
+  side.Number("bytes_per_second", network.bytes_per_second, 0, kMaxLimitBytes);
+  side.List("credentials", network.credentials, kMaxCredentials, [&](auto& one) {
+    side.Text("name", one.name, kMaxNetworkText, IsNetworkText);
+    side.Text("host", one.host, kMaxNetworkText, IsNetworkText);
+    side.Number("port", one.port, 1, 65535);
+    side.Text("path", one.path, kMaxNetworkText, IsNetworkText);
+    side.Text("header", one.header, kMaxNetworkText, IsNetworkText);
+    side.Text("value", one.value, kMaxNetworkText, HasNoNul);
+    side.Text("placeholder", one.placeholder, kMaxNetworkText, IsNetworkText);
+    side.Text("methods", one.methods, kMaxNetworkText, HasNoNul);
+    side.Text("paths", one.paths, kMaxNetworkText, HasNoNul);
+    side.Flag("git_read_only", one.git_read_only);
+    side.Descriptor("secret", one.secret);
+    side.Maybe("ca", one.ca, [&](auto& ca) { side.Descriptor("ca", ca); });
+  });
+}
+
 template <typename Side, typename S>
 void DescribeSpec(Side& side, S& spec) {
   side.List("workspace_files", spec.workspace_files, kMaxFiles, [&](auto& file) {
@@ -133,6 +195,7 @@ void DescribeSpec(Side& side, S& spec) {
   side.Maybe("workspace", spec.workspace, [&](auto& mount) { DescribeMount(side, mount, IsWorkspace); });
   side.Flag("workspace_files_writable", spec.workspace_files_writable);
   side.List("mounts", spec.mounts, kMaxMounts, [&](auto& mount) { DescribeMount(side, mount, IsCleanAbsolutePath); });
+  side.Maybe("root", spec.root, [&](auto& root) { DescribeRoot(side, root); });
   DescribePaths(side, "system_paths", spec.system_paths, IsCleanAbsolutePath);
   DescribePaths(side, "etc_paths", spec.etc_paths, IsCleanAbsolutePath);
   side.List("devices", spec.devices, kDevices.size(),
@@ -152,23 +215,22 @@ void DescribeSpec(Side& side, S& spec) {
   DescribeProgram(side, "seccomp_watched", spec.seccomp_watched);
   DescribeCalls(side, "allowed_calls", spec.allowed_calls);
   DescribeCalls(side, "denied_calls", spec.denied_calls);
-  side.List("commands", spec.commands, kMaxCommands, [&](auto& command) { DescribeCommand(side, command); });
-  side.Choice("stdio", spec.stdio, sandbox::Stdio::kTerminal);
   side.Flag("allow_watched_limits", spec.allow_watched_limits);
   side.Flag("landlock", spec.landlock);
   side.Flag("allow_no_landlock", spec.allow_no_landlock);
   side.List("ignored_write_components", spec.ignored_write_components, kMaxPaths,
             [&](auto& name) { side.Text("name", name, kMaxNameBytes, IsWord); });
+  side.List("probes", spec.probes, kMaxPaths, [&](auto& probe) {
+    side.Text("reason", probe.reason, kMaxNameBytes);
+    side.Text("path", probe.path, kMaxPathBytes);
+    side.Text("why", probe.why, kMaxNameBytes);
+  });
+  side.Text("trust_bundle", spec.trust_bundle, kMaxTrustBytes, HasNoNul);
+  side.Maybe("network", spec.network, [&](auto& network) { DescribeNetwork(side, network); });
 }
 
-template <typename Side, typename Message>
-void DescribeStart(Side& side, Message& message) {
-  DescribeSpec(side, message.spec);
-  side.List("streams", message.streams, 3, [&](auto& stream) { side.Descriptor("stream", stream); });
-}
-
-// SECURITY: files are made one after the other below a directory of ours; one whose way leads through a link made just
-// before would be made where the link points.
+// SECURITY: files are created one after the other below a directory of ours. A file whose path leads through a link
+// that was created just before would be created at the link's target.
 const std::string* FindFileThroughFile(const Spec& spec) {
   std::vector<std::string_view> closed;
   for (const sandbox::WorkspaceFile& file : spec.workspace_files) {
@@ -184,18 +246,42 @@ const std::string* FindFileThroughFile(const Spec& spec) {
   return nullptr;
 }
 
-// What one field cannot say about itself.
-Status CheckWhole(const StartMessage& message) {
-  const Spec& spec = message.spec;
-  if (spec.seccomp == nullptr) return Error::Invalid("start.seccomp: a filter is needed");
-  if (spec.commands.empty()) return Error::Invalid("start.commands: at least one is needed");
-  for (const Command& command : spec.commands) {
-    if (command.argv.empty() || command.argv[0].empty())
-      return Error::Invalid("start.commands.argv: the program is not named");
+// SECURITY: these addresses exist only inside the sandbox, so any address is allowed except those that already have a
+// meaning there.
+bool MayStandInside(uint32_t address) {
+  return address >> 24 != 0 && address >> 24 != 127 && address >> 28 < 0xe;  // no loopback, no multicast, not reserved
+}
+
+Status CheckNetwork(const sandbox::Network& network) {
+  const uint64_t size = uint64_t{1} << (32 - network.pool_bits);
+  if (network.pool % size != 0 || !MayStandInside(network.pool) ||
+      !MayStandInside(static_cast<uint32_t>(network.pool + size - 1)))
+    return Error::Invalid("start.network.pool: not a range of addresses that a sandbox can have");
+  for (const uint32_t address : network.addresses) {
+    if (!MayStandInside(address)) return Error::Invalid("start.network.addresses: one that a sandbox cannot have");
   }
+  return {};
+}
+
+Status CheckRoot(const sandbox::RootImage& root) {
+  for (const sandbox::RootEntry& entry : root.entries) {
+    const bool merged = entry.kind == sandbox::RootEntryKind::kMerged;
+    if ((entry.name == "etc" || entry.name == "var") != merged)
+      return Error::Invalid("start.root.entries: etc and var, and nothing else, are merged");
+    if ((entry.kind == sandbox::RootEntryKind::kLink) == entry.target.empty())
+      return Error::Invalid("start.root.entries: a link, and nothing else, has a target");
+  }
+  return {};
+}
+
+// Checks rules that involve more than one field.
+Status CheckWhole(const Spec& spec) {
+  if (spec.root) CAISSON_TRY_VOID(CheckRoot(*spec.root));
+  if (spec.seccomp == nullptr) return Error::Invalid("start.seccomp: a filter is needed");
   if (const std::string* path = FindFileThroughFile(spec))
     return Error::Invalid("start.workspace_files: " + EscapeForTerminal(*path) +
                           " is below something that is not a directory");
+  if (spec.network) CAISSON_TRY_VOID(CheckNetwork(*spec.network));
   for (const Mount& mount : spec.mounts) {
     const auto covers = [&](std::string_view tree) { return IsAtOrBelow(mount.target, tree); };
     if (std::any_of(kOwnTrees.begin(), kOwnTrees.end(), covers) ||
@@ -203,44 +289,34 @@ Status CheckWhole(const StartMessage& message) {
       return Error::Invalid("start.mounts: the target " + EscapeForTerminal(mount.target) +
                             " lies in a tree that the sandbox makes");
   }
-  const bool captured = spec.stdio == sandbox::Stdio::kCapture;
-  if (captured && spec.limits.output_bytes > kMaxCapturedBytes)
-    return Error::Invalid("start.output_bytes: a launcher captures at most " + std::to_string(kMaxCapturedBytes));
-  if (message.streams.size() != (captured ? 0U : 3U))
-    return Error::Invalid("start.streams: three where they pass through, else none");
   return {};
 }
 
 }  // namespace
 
-Result<Encoded> Encode(const StartMessage& message) {
-  CAISSON_TRY_VOID(CheckWhole(message));
-  Writer writer("start");
-  DescribeStart(writer, message);
-  return writer.Finish();
+Result<Encoded> EncodeStart(const Spec& spec) {
+  CAISSON_TRY_VOID(CheckWhole(spec));
+  return Encode(spec);
 }
 
 Result<Encoded> Encode(const Spec& spec) {
-  Writer writer("spec");
+  Writer writer("start");
   DescribeSpec(writer, spec);
   return writer.Finish();
 }
 
 Result<Spec> DecodeSpec(std::string_view bytes, std::vector<UniqueFd> fds) {
-  Reader reader("spec", bytes, std::move(fds));
+  Reader reader("start", bytes, std::move(fds));
   Spec spec;
   DescribeSpec(reader, spec);
   CAISSON_TRY_VOID(reader.Finish());
   return spec;
 }
 
-Result<StartMessage> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds) {
-  Reader reader("start", bytes, std::move(fds));
-  StartMessage message;
-  DescribeStart(reader, message);
-  CAISSON_TRY_VOID(reader.Finish());
-  CAISSON_TRY_VOID(CheckWhole(message));
-  return message;
+Result<Spec> DecodeStart(std::string_view bytes, std::vector<UniqueFd> fds) {
+  CAISSON_TRY(Spec spec, DecodeSpec(bytes, std::move(fds)));
+  CAISSON_TRY_VOID(CheckWhole(spec));
+  return spec;
 }
 
 }  // namespace caisson::launcher

@@ -20,8 +20,8 @@
 #include <string>
 #include <utility>
 
+#include "launcher/baseline_spec.h"
 #include "launcher/channel.h"
-#include "launcher/ground.h"
 #include "launcher/messages.h"
 #include "sandbox/sandbox.h"
 
@@ -29,11 +29,12 @@ namespace caisson::launcher {
 
 namespace {
 
-// What is told of a running command and not yet taken by the client. Beyond it news is dropped, never kept back from
-// the outcome, which repeats all that counts.
+// The most bytes of output and violations that wait for the client to read them while a command runs. Further messages
+// are dropped, but the outcome repeats everything that matters, so nothing is missing there.
 constexpr size_t kMaxBacklogBytes = size_t{64} << 20;
 
-// Frames that must not be waited for: a client that does not read must not keep the supervisor from its clock.
+// Queues frames that the supervisor must not wait for: a client that does not read must not delay the supervisor's
+// timers.
 class Outbox {
  public:
   explicit Outbox(int connection) : connection_(connection) {}
@@ -44,7 +45,7 @@ class Outbox {
     waiting_.push_back({kind, *body});
     Flush(false);
   }
-  // With `wait` returns only when everything is sent or nobody is there to send to.
+  // With `wait`, returns only when everything is sent or the client is gone.
   void Flush(bool wait) {
     while (!waiting_.empty()) {
       const auto& [kind, body] = waiting_.front();
@@ -61,9 +62,9 @@ class Outbox {
   std::deque<std::pair<Kind, Encoded>> waiting_;
 };
 
-// SECURITY: what passes through is read and written by this process, which may be root, on behalf of a client who is
-// not. For pipes, sockets, terminals and ordinary files the right was checked when the client opened them; some files
-// of the kernel's own file systems look at who writes instead.
+// SECURITY: this process, which may be root, reads and writes a command's streams on behalf of a client that is not
+// root. For pipes, sockets, terminals and ordinary files the kernel checked the client's permission when the client
+// opened them; some files of the kernel's own file systems check the credentials of the writing process instead.
 bool MayPassThrough(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return false;
@@ -83,52 +84,66 @@ bool MayPassThrough(int fd) {
   return std::find(kKernelsOwn.begin(), kKernelsOwn.end(), static_cast<long>(system.f_type)) == kKernelsOwn.end();
 }
 
-Status TakeStreams(std::vector<UniqueFd> streams) {
-  for (size_t i = 0; i < streams.size(); ++i) {
-    if (!MayPassThrough(streams[i].get()))
-      return Error{
-          ErrorKind::kSystem, EACCES,
-          "start.streams[" + std::to_string(i) + "]: neither a pipe, a socket, a terminal nor an ordinary file"};
-    if (::dup2(streams[i].get(), static_cast<int>(i)) < 0) return Error::System(errno, "take the client's streams");
+// A supervisor holds captured output in its own memory, which no cgroup of the sandbox limits.
+constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;
+
+Status CheckStreams(const ExecuteMessage& message) {
+  for (const auto& [name, stream] : {std::pair{"stdin", &message.stdin_fd}, std::pair{"stdout", &message.stdout_fd},
+                                     std::pair{"stderr", &message.stderr_fd}}) {
+    if (!*stream || MayPassThrough((*stream)->get())) continue;
+    return Error{ErrorKind::kSystem, EACCES,
+                 std::string("execute.") + name + ": neither a pipe, a socket, a terminal nor an ordinary file"};
   }
   return {};
 }
 
+// Takes the client's requests to stop or signal the running command.
+class ClientStop : public StopToken {
+ public:
+  explicit ClientStop(int connection) : connection_(connection) {}
+  int fd() const override { return connection_; }
+  std::optional<StopRequest> Take() const override { return TakeSignal(connection_); }
+
+ private:
+  int connection_;
+};
+
 class Supervisor {
  public:
-  Supervisor(Opening opening, std::optional<sandbox::Berth> berth)
-      : connection_(std::move(opening.run)), client_(opening.sender), berth_(std::move(berth)) {}
+  Supervisor(RunRequest run_request, std::optional<sandbox::HostResources> resources)
+      : connection_(std::move(run_request.run)), client_(run_request.sender), resources_(std::move(resources)) {}
 
   void Serve() {
     Status status = Start();
     while (status) status = ServeOne();
-    // A client that is gone hears nothing, and need not.
+    // A client that is gone does not receive the error and does not need it.
     (void)Send(connection_.get(), Kind::kError, Encode(status.error()), false);
-    sandbox_.reset();  // before the connection: its end says that nothing is left
+    sandbox_.reset();  // before the connection closes, which tells the client that nothing is left
   }
 
  private:
   Status Start() {
     CAISSON_TRY(Frame frame, Receive(connection_.get()));
     if (frame.kind != Kind::kStart) return Error::Invalid("start: expected first");
-    CAISSON_TRY(StartMessage message, DecodeStart(frame.body(), std::move(frame.fds)));
+    CAISSON_TRY(sandbox::Spec spec, DecodeStart(frame.body(), std::move(frame.fds)));
     frame = {};
-    CAISSON_TRY_VOID(TakeStreams(std::move(message.streams)));
-    // Root may have what it likes; everybody else has over his files the rights he has without us.
-    if (client_.uid != 0) message.spec.mount_owner = sandbox::Owner{client_.uid, client_.gid};
-    commands_ = message.spec.commands.size();
-    CAISSON_TRY(sandbox::Berth berth, berth_ ? *std::exchange(berth_, std::nullopt) : sandbox::Berth::Prepare());
-    CAISSON_TRY(sandbox_, sandbox::Sandbox::Create(std::move(message.spec), std::move(berth)));
+    // A root client keeps all rights to its mounts. Any other client gets exactly the rights to its files that it has
+    // without the launcher.
+    if (client_.uid != 0) spec.mount_owner = sandbox::Owner{client_.uid, client_.gid};
+    CAISSON_TRY(sandbox::HostResources resources,
+                resources_ ? *std::exchange(resources_, std::nullopt) : sandbox::HostResources::Prepare());
+    CAISSON_TRY(sandbox_, sandbox::Sandbox::Create(std::move(spec), std::move(resources)));
     return Answer(Kind::kReady, Encode(sandbox_->isolation()));
   }
 
   Status ServeOne() {
-    CAISSON_TRY(const Frame frame, Receive(connection_.get()));
-    if (!frame.fds.empty()) return Error::Invalid("frame: descriptors where there are none");
+    CAISSON_TRY(Frame frame, Receive(connection_.get()));
     if (frame.kind == Kind::kExecute) {
-      CAISSON_TRY(const ExecuteMessage message, DecodeExecute(frame.body()));
+      CAISSON_TRY(const ExecuteMessage message, DecodeExecute(frame.body(), std::move(frame.fds)));
+      frame = {};
       return Execute(message);
     }
+    if (!frame.fds.empty()) return Error::Invalid("frame: descriptors where there are none");
     if (frame.kind == Kind::kCollect) {
       CAISSON_TRY(const CollectMessage message, DecodeCollect(frame.body()));
       return Answer(Kind::kCollected, Encode(sandbox_->Collect(message.globs)));
@@ -137,26 +152,36 @@ class Supervisor {
   }
 
   Status Execute(const ExecuteMessage& message) {
-    if (message.command >= commands_) return Error::Invalid("execute.command: there is no such command");
+    CAISSON_TRY_VOID(CheckStreams(message));
+    if (message.io == CommandIo::Kind::kCapture && sandbox_->spec().limits.output_bytes > kMaxCapturedBytes)
+      return Error::Invalid("execute.io: a launcher captures at most " + std::to_string(kMaxCapturedBytes));
     Outbox outbox(connection_.get());
+    const ClientStop stop(connection_.get());
     sandbox::RunOptions options;
     options.timeout_ms = message.timeout_ms;
     options.timeout_name = message.timeout_name;
     options.last = message.last;
-    options.signal_fd = connection_.get();
+    options.stop = &stop;
     options.signal_grace_ms = message.signal_grace_ms;
     if (message.wants_violations)
       options.on_violation = [&](const Violation& violation) { outbox.Post(Kind::kViolation, Encode(violation)); };
+    CommandIo io;
+    io.kind = message.io;
+    io.input = message.input;
+    const auto number = [](const std::optional<UniqueFd>& fd) { return fd ? fd->get() : -1; };
+    io.stdin_fd = number(message.stdin_fd);
+    io.stdout_fd = number(message.stdout_fd);
+    io.stderr_fd = number(message.stderr_fd);
     if (message.wants_output) {
-      options.on_output = [&](OutputStream stream, std::string_view bytes) {
+      io.on_output = [&](OutputStream stream, std::string_view bytes) {
         outbox.Post(Kind::kOutput, Encode(OutputMessage{stream, std::string(bytes)}));
       };
     }
     options.on_turn = [&] { outbox.Flush(false); };
-    Result<CommandOutcome> outcome = sandbox_->Run(message.command, options);
+    Result<CommandOutcome> outcome = sandbox_->Run(message.command, io, options);
     outbox.Flush(true);
     if (outcome) return Answer(Kind::kOutcome, Encode(*outcome));
-    // The command's failure and not the conversation's: files may still be asked for.
+    // The command failed but the connection is intact: the client may still collect files.
     return Send(connection_.get(), Kind::kError, Encode(outcome.error()), true);
   }
 
@@ -167,8 +192,7 @@ class Supervisor {
 
   UniqueFd connection_;
   const struct ucred client_;
-  std::optional<sandbox::Berth> berth_;  // until there is a sandbox in it
-  size_t commands_ = 0;
+  std::optional<sandbox::HostResources> resources_;  // until the sandbox takes them
   std::unique_ptr<sandbox::Sandbox> sandbox_;
 };
 
@@ -177,8 +201,8 @@ class Supervisor {
 UniqueFd ForgetLauncher(pid_t launcher, UniqueFd kept, const char* name) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != launcher) ::_exit(1);
   ::prctl(PR_SET_NAME, name, 0, 0, 0);
-  // SECURITY: the listener, other clients' connections and whatever else is open belong to the launcher. The standard
-  // streams are nothing and the log.
+  // SECURITY: the listener, other clients' connections and all other open descriptors belong to the launcher and are
+  // closed. The standard streams stay: they are /dev/null and the log.
   constexpr int kKept = 3;
   if (kept.get() != kKept && ::dup3(kept.get(), kKept, O_CLOEXEC) < 0) ::_exit(1);
   (void)kept.Release();
@@ -189,8 +213,8 @@ UniqueFd ForgetLauncher(pid_t launcher, UniqueFd kept, const char* name) {
   return UniqueFd(kKept);
 }
 
-void Supervise(Opening opening, std::optional<sandbox::Berth> berth) {
-  Supervisor(std::move(opening), std::move(berth)).Serve();
+void Supervise(RunRequest run_request, std::optional<sandbox::HostResources> resources) {
+  Supervisor(std::move(run_request), std::move(resources)).Serve();
 }
 
 namespace {
@@ -205,7 +229,8 @@ bool TakeSpec(int control_fd, sandbox::Spec& spec) {
   Result<Frame> frame = Receive(control_fd);
   if (!frame || frame->kind != Kind::kStart) return errno = ECONNABORTED, false;
   Result<sandbox::Spec> taken = DecodeSpec(frame->body(), std::move(frame->fds));
-  // SECURITY: where the workload is forked from us and executes nothing, it can read what is left in freed memory.
+  // SECURITY: a workload that is forked from this process and executes no program can read what is left in freed
+  // memory.
   ::explicit_bzero(frame->packet.data(), frame->packet.size());
   if (!taken) return errno = EPROTO, false;
   spec = *std::move(taken);
@@ -214,23 +239,23 @@ bool TakeSpec(int control_fd, sandbox::Spec& spec) {
 
 }  // namespace
 
-void ServeParked(UniqueFd leash, const sandbox::Interpreter* interpreter) {
-  auto expected = std::make_unique<sandbox::Expectation>();
-  expected->ground = UsualGround();
-  expected->carrier = {SendSpec, TakeSpec};
+void ServeParked(UniqueFd control_socket, const sandbox::WarmInterpreter* interpreter) {
+  auto expected = std::make_unique<sandbox::ParkedSetup>();
+  expected->baseline = BaselineSpec();
+  expected->transfer = {SendSpec, TakeSpec};
   expected->interpreter = interpreter;
-  Result<sandbox::Berth> berth = sandbox::Berth::PrepareAhead(std::move(expected));
-  if (!berth) {
-    std::fprintf(stderr, "caisson-launcher: cannot park: %s\n", berth.error().message.c_str());
+  Result<sandbox::HostResources> resources = sandbox::HostResources::PrepareAhead(std::move(expected));
+  if (!resources) {
+    std::fprintf(stderr, "caisson-launcher: cannot park: %s\n", resources.error().message.c_str());
     return;
   }
   const pid_t self = ::getpid();
-  if (::send(leash.get(), &self, sizeof(self), MSG_NOSIGNAL) != sizeof(self)) return;
-  Result<Opening> opening = TakePassedOn(leash.get());
-  if (!opening) return;  // let go, unused
-  leash.Reset();
+  if (::send(control_socket.get(), &self, sizeof(self), MSG_NOSIGNAL) != sizeof(self)) return;
+  Result<RunRequest> run_request = TakePassedOn(control_socket.get());
+  if (!run_request) return;  // dismissed without a run
+  control_socket.Reset();
   ::prctl(PR_SET_NAME, "caisson-run", 0, 0, 0);
-  Supervise(*std::move(opening), *std::move(berth));
+  Supervise(*std::move(run_request), *std::move(resources));
 }
 
 }  // namespace caisson::launcher

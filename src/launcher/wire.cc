@@ -4,7 +4,7 @@ namespace caisson::launcher {
 
 namespace {
 
-constexpr uint64_t kNumber = 0, kString = 1;  // which kind of evidence follows
+constexpr uint64_t kNumber = 0, kString = 1;  // the kind of evidence that follows
 
 }  // namespace
 

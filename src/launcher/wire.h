@@ -1,4 +1,4 @@
-// The launcher's wire format: how plain structs become bytes and descriptors, and come back from somebody hostile.
+// The launcher's wire format: encodes plain structs as bytes and descriptors, and decodes them from a hostile sender.
 //
 // A message is described once, by a function template that names each field, its bounds and its rule:
 //
@@ -8,13 +8,13 @@
 //     side.Text("target", message.target, kMaxPathBytes, IsCleanAbsolutePath);
 //   }
 //
-// Called with a Writer it encodes, with a Reader it decodes, so the two cannot disagree. Both enforce the bounds: what
-// could not be read is not written either. Numbers are eight bytes, lengths four, flags and choices one; nothing is
-// implied, skipped or optional that the description does not say. Descriptors travel beside the bytes (SCM_RIGHTS) in
-// the order in which they are described.
+// Called with a Writer it encodes, with a Reader it decodes, so the two cannot disagree. Both enforce the bounds: the
+// Writer refuses to write what the Reader would refuse to read. Numbers are eight bytes, lengths four, flags and
+// choices one; only the description makes a field implied, skipped or optional. Descriptors travel beside the bytes
+// (SCM_RIGHTS) in the order in which they are described.
 //
-// The first fault wins and names its field ("spec.mounts[3].target: …"); after it every field reads as empty, so a
-// description needs no checks of its own. Finish tells. Thread: none of its own; no system call is made here.
+// The first fault is kept and names its field ("spec.mounts[3].target: …"); after it every field reads as empty, so a
+// description needs no checks of its own. Finish returns the fault. Thread: any; this code makes no system call.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@
 
 namespace caisson::launcher {
 
-// What is sent: descriptors are borrowed from what was encoded and must outlive the sending.
+// An encoded message. It borrows its descriptors from the struct that was encoded, which must live until it is sent.
 struct Encoded {
   std::string bytes;
   std::vector<int> fds;
 };
 
-// True when the text is acceptable.
+// Returns true when the text is acceptable.
 using Rule = bool (*)(std::string_view text);
 
-// What both sides share: where we are, and the first fault.
+// The state that Writer and Reader share: the current position and the first fault.
 class Fields {
  public:
   bool ok() const { return !fault_; }
@@ -49,7 +49,7 @@ class Fields {
   explicit Fields(const char* message) : message_(message) {}
   Status TakeFault();
 
-  // What is being described, a list's item or an optional part; spelled out only when a fault needs it.
+  // The list item or optional part that is being described; becomes text only when a fault needs it.
   struct Place {
     const char* field;
     std::optional<size_t> index;
@@ -111,10 +111,10 @@ class Reader : public Fields {
  public:
   static constexpr bool kReads = true;
 
-  // `bytes` must outlive the reader and not change under it.
+  // `bytes` must outlive the reader and must not change while it reads.
   Reader(const char* message, std::string_view bytes, std::vector<UniqueFd> fds)
       : Fields(message), rest_(bytes), fds_(std::move(fds)) {}
-  // An error also when bytes or descriptors are left over.
+  // Also fails when bytes or descriptors are left over.
   Status Finish();
 
   void Flag(const char* field, bool& value) { value = Take(field, 1, 1) != 0; }
@@ -133,7 +133,7 @@ class Reader : public Fields {
   template <typename Item, typename Each>
   void List(const char* field, std::vector<Item>& items, size_t most, const Each& each) {
     const uint64_t count = Take(field, 4, most);
-    // Not reserved ahead: a claimed length costs nothing until its items are there.
+    // No reserve ahead: a claimed length costs no memory until its items arrive.
     for (size_t i = 0; i < count && ok(); ++i) {
       places_.push_back({field, i});
       items.emplace_back();
@@ -151,7 +151,7 @@ class Reader : public Fields {
   }
 
  private:
-  // 0 after a fault.
+  // Returns 0 after a fault.
   uint64_t Take(const char* field, int width, uint64_t most);
   int64_t TakeNumber(const char* field, int64_t least, int64_t most);
 

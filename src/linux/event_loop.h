@@ -1,4 +1,4 @@
-// A thin epoll: descriptors with the events wanted of each, told apart by a small number.
+// A thin layer over epoll: descriptors with the wanted events, each identified by a small number.
 #pragma once
 
 #include <sys/epoll.h>

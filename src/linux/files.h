@@ -14,8 +14,8 @@ namespace caisson::linux_sys {
 Result<UniqueFd> Open(const std::string& path, int flags);
 Result<UniqueFd> OpenAt(int dir_fd, const char* path, int flags);
 
-// Opens the file a caller named for our output, and makes it if there is none. A link in its place is an error, because
-// a workload that could write to that directory would choose where we write; /dev/stdout and the like are followed.
+// Opens or creates the output file that a caller named. A symbolic link in its place is an error, because a workload
+// that can write to the directory could redirect the output; /dev/stdout and the like are followed.
 Result<UniqueFd> OpenOutput(const std::string& path, int flags);
 
 // Reads at most `limit` bytes; for files whose size the kernel makes up.
@@ -25,6 +25,16 @@ Status WriteSmallFile(int dir_fd, const char* path, std::string_view text);
 // A document that a caller named: the whole of a regular file, which may have up to `max_bytes`. Errors are the
 // caller's mistake and begin with the path.
 Result<std::string> ReadDocument(const std::string& path, size_t max_bytes);
+
+// A nameless file in `directory` that vanishes with its descriptor; a file in memory if `directory` is empty.
+Result<UniqueFd> OpenUnnamed(const std::string& directory);
+Status WriteAll(int fd, std::string_view bytes);
+// Reads exactly that many bytes; fewer are an error.
+Result<std::string> ReadAt(int fd, int64_t offset, int64_t bytes);
+
+// Bytes that the kernel could hand out without swapping. An error if the kernel does not report it: no caller may treat
+// a missing number as free memory.
+Result<int64_t> AvailableMemory();
 
 // The number after `key` in "key value" lines, or in a file that is one number when `key` is empty; -1 when absent.
 int64_t FindNumber(std::string_view text, std::string_view key);

@@ -1,5 +1,5 @@
-// A system call that touches nothing but registers: no errno, no allocation, no thread-local storage. For the one
-// process that shares our memory (sandbox/keeper.cc) and may disturb none of it.
+// A system call that uses registers only: no errno, no allocation, no thread-local storage. For the process that shares
+// the supervisor's memory (sandbox/cleanup_process.cc) and must not change any of it.
 #pragma once
 
 namespace caisson::linux_sys {

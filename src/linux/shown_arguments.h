@@ -1,5 +1,5 @@
-// The memory in which the kernel finds a process's command line, which /proc/PID/cmdline shows to everybody. It is the
-// process's own and may be written over.
+// The memory from which the kernel reads a process's command line for /proc/PID/cmdline, which every user can read. The
+// process may overwrite it.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace caisson::linux_sys {
 
-// Of this process; empty, with errno, when the kernel does not tell. Allocates nothing and is safe after clone.
+// Of this process; empty, with errno set, if the kernel does not report it. Allocates nothing and is safe after clone.
 inline std::span<char> ShownArguments() {
   const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};
@@ -22,7 +22,7 @@ inline std::span<char> ShownArguments() {
   errno = EIO;
   if (size <= 0) return {};
   text[size] = '\0';
-  // Fields are counted from behind the program's name, which may hold anything.
+  // Fields are counted after the program's name, which may hold any character.
   constexpr int kState = 3, kArgumentsStart = 48;
   const char* field = ::strrchr(text, ')');
   for (int number = kState - 1; field != nullptr && number < kArgumentsStart; ++number) {

@@ -9,17 +9,65 @@ namespace caisson::policy {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+// Explains which rule requires the strength, and how its owner can change that.
+std::string ExplainStrength(const Decision& decision, const Profile& profile, const std::string& strongest) {
+  std::string cause = "the profile " + profile.name;
+  std::string fix = "; or extend it in a profile of your own with \"strength: native\"";
+  for (const RuleMatch& rule : decision.rules) {
+    if (rule.strength == decision.required_strength && rule.strength > profile.strength) {
+      cause = "the rule " + rule.id + " (" + rule.why + ")";
+      fix.clear();
+    }
+  }
+  return cause + " needs the strength " + NameOf(decision.required_strength) + " and the runtime " + strongest +
+         " gives " + NameOf(decision.given_strength) + "; use a runtime of that strength" + fix;
+}
+
+// Chooses the weakest runtime that suffices, because a stronger one costs more.
+void ChooseRuntime(const DecisionInput& input, Decision& decision) {
+  std::vector<const RuntimeDescription*> candidates;
+  std::string names;
+  for (const RuntimeDescription& one : input.runtimes) {
+    names += (names.empty() ? "" : ", ") + one.name;
+    if (input.runtime.empty() || input.runtime == one.name) candidates.push_back(&one);
+  }
+  if (candidates.empty()) {
+    decision.no_runtime = input.runtime.empty() ? "isolation: there is no runtime"
+                                                : "isolation: the runtime " + input.runtime +
+                                                      " is not part of this program, which has " + names;
+    return;
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto* one, const auto* other) { return one->strength < other->strength; });
+  const Limits& limits = input.limits != nullptr ? *input.limits : input.profile->limits;
+  for (const RuntimeDescription* one : candidates) {
+    decision.given_strength = one->strength;
+    if (one->strength < decision.required_strength) continue;
+    const std::string obstacle = FindObstacle(*one, *input.profile, limits, input.needs);
+    if (obstacle.empty()) {
+      decision.runtime = one->name;
+      return;
+    }
+    if (decision.no_runtime.empty()) decision.no_runtime = obstacle;
+  }
+  if (decision.no_runtime.empty())
+    decision.no_runtime = "isolation: " + ExplainStrength(decision, *input.profile, candidates.back()->name);
+}
+
+}  // namespace
+
 Decision Decide(const DecisionInput& input) {
   Decision decision;
   decision.role = input.role;
   decision.lock_owner = input.rules->lock_owner;
   decision.overrides = input.overrides;
-  decision.given_tier = input.runtime_tier;
-  decision.required_tier = input.profile->tier;
+  decision.required_strength = input.profile->strength;
   for (const RiskRule& rule : input.rules->risk) {
     if (!rule.Matches(input.facts)) continue;
-    decision.rules.push_back({rule.id, rule.tier, rule.why});
-    decision.required_tier = std::max(decision.required_tier, rule.tier);
+    decision.rules.push_back({rule.id, rule.strength, rule.why});
+    decision.required_strength = std::max(decision.required_strength, rule.strength);
     if (rule.approval.empty()) continue;
     const bool named =
         std::find(input.approved_rules.begin(), input.approved_rules.end(), rule.id) != input.approved_rules.end();
@@ -28,24 +76,14 @@ Decision Decide(const DecisionInput& input) {
     });
     decision.approvals.push_back({rule.approval, rule.id, rule.why, named || own ? input.approver : ""});
   }
-  decision.tier_reason = input.rules->tier_reasons[static_cast<size_t>(decision.required_tier)];
+  ChooseRuntime(input, decision);
+  if (!decision.runtime.empty()) decision.no_runtime.clear();
+  decision.strength_reason = input.rules->strength_reasons[static_cast<size_t>(decision.required_strength)];
   return decision;
 }
 
-Status Refusal(const Decision& decision, const Profile& profile) {
-  if (decision.given_tier < decision.required_tier) {
-    std::string cause = "the profile " + profile.name;
-    std::string fix = "; or extend it in a profile of your own with \"tier: native\"";
-    for (const RuleMatch& rule : decision.rules) {
-      if (rule.tier == decision.required_tier && rule.tier > profile.tier) {
-        cause = "the rule " + rule.id + " (" + rule.why + ")";
-        fix.clear();
-      }
-    }
-    return Error::Denied(std::string("isolation: ") + cause + " needs the tier " +
-                         kTierNames[static_cast<size_t>(decision.required_tier)] + " and this runtime gives " +
-                         kTierNames[static_cast<size_t>(decision.given_tier)] + "; use a runtime of that tier" + fix);
-  }
+Status Refusal(const Decision& decision) {
+  if (decision.runtime.empty()) return Error::Denied(decision.no_runtime);
   for (const ApprovalNeed& need : decision.approvals) {
     if (need.given_by.empty()) {
       return Error::Denied("approval: needs that of " + Quoted(need.approval) + " by the rule " + need.rule + " (" +
@@ -63,7 +101,7 @@ ordered_json ToJson(const Override& one) {
 ordered_json ToJson(const Decision& decision) {
   ordered_json rules = ordered_json::array(), approvals = ordered_json::array(), overrides = ordered_json::array();
   for (const RuleMatch& rule : decision.rules) {
-    rules.push_back({{"id", rule.id}, {"tier", kTierNames[static_cast<size_t>(rule.tier)]}, {"why", rule.why}});
+    rules.push_back({{"id", rule.id}, {"strength", NameOf(rule.strength)}, {"why", rule.why}});
   }
   for (const ApprovalNeed& need : decision.approvals) {
     approvals.push_back({{"approval", need.approval},
@@ -74,9 +112,10 @@ ordered_json ToJson(const Decision& decision) {
   for (const Override& one : decision.overrides) overrides.push_back(ToJson(one));
   return {{"role", decision.role},
           {"lock_owner", decision.lock_owner},
-          {"required_tier", kTierNames[static_cast<size_t>(decision.required_tier)]},
-          {"given_tier", kTierNames[static_cast<size_t>(decision.given_tier)]},
-          {"tier_reason", decision.tier_reason},
+          {"runtime", decision.runtime.empty() ? ordered_json() : ordered_json(decision.runtime)},
+          {"required_strength", NameOf(decision.required_strength)},
+          {"given_strength", NameOf(decision.given_strength)},
+          {"strength_reason", decision.strength_reason},
           {"rules", std::move(rules)},
           {"approvals", std::move(approvals)},
           {"overrides", std::move(overrides)}};

@@ -1,4 +1,4 @@
-// Decision: what policy made of a request, with its reasons. It goes into the result, the events and the audit log.
+// Decision: how policy judged a request, with its reasons. It goes into the result, the events and the audit log.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,17 +8,18 @@
 #include "base/result.h"
 #include "policy/overrides.h"
 #include "policy/rules.h"
+#include "policy/runtimes.h"
 
 namespace caisson::policy {
 
 struct RuleMatch {
   std::string id;
-  Tier tier = Tier::kNative;
+  Strength strength = Strength::kNative;
   std::string why;
 };
 
 struct ApprovalNeed {
-  std::string approval;  // whose
+  std::string approval;  // the role that must approve
   std::string rule;
   std::string why;
   std::string given_by;  // empty: not given yet
@@ -26,13 +27,16 @@ struct ApprovalNeed {
 
 struct Decision {
   std::string role;
-  std::string lock_owner;  // who answers for the rules it was made by
-  Tier required_tier = Tier::kNative;
-  Tier given_tier = Tier::kNative;
-  std::string tier_reason;
+  std::string lock_owner;  // who is responsible for the rules that made it
+  Strength required_strength = Strength::kNative;
+  std::string runtime;  // the chosen runtime; empty: none suffices, and no_runtime says why
+  Strength given_strength =
+      Strength::kNative;  // of the chosen runtime, or of the strongest that could have been chosen
+  std::string no_runtime;
+  std::string strength_reason;
   std::vector<RuleMatch> rules;
   std::vector<ApprovalNeed> approvals;
-  std::vector<Override> overrides;  // those that were needed
+  std::vector<Override> overrides;  // the overrides that were needed
 };
 
 struct DecisionInput {
@@ -40,18 +44,21 @@ struct DecisionInput {
   const Profile* profile = nullptr;
   RequestFacts facts;
   std::string role;
-  Tier runtime_tier = Tier::kNative;
+  const Limits* limits = nullptr;  // null: the profile's
+  std::vector<RuntimeDescription> runtimes;
+  std::string runtime;  // asked for by name; it may be stronger than the rules require, never weaker
+  std::vector<NeededAbility> needs;
   std::vector<Override> overrides;
-  std::vector<std::string> approved_rules;  // by whoever runs this
-  std::set<Ask> own_asks;                   // asked for by the approver himself, so approved with the asking
+  std::vector<std::string> approved_rules;  // approved by the caller
+  std::set<Ask> own_asks;                   // asked for by the approver, so asking approves them
   std::string approver;
 };
 
-// Never fails: whether the decision lets the request run is Refusal's to say.
+// Never fails: Refusal says whether the decision lets the request run.
 Decision Decide(const DecisionInput& input);
 
 // Why the request may not run, or nothing. kDenied.
-Status Refusal(const Decision& decision, const Profile& profile);
+Status Refusal(const Decision& decision);
 
 nlohmann::ordered_json ToJson(const Override& one);
 nlohmann::ordered_json ToJson(const Decision& decision);

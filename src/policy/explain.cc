@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/words.h"
+#include "network/rule.h"
 #include "policy/filter_source.h"
+#include "policy/network_plan.h"
 #include "policy/path_policy.h"
 #include "policy/profile_reader.h"
 
@@ -30,6 +32,7 @@ std::string Conditions(const json& rule) {
 std::string Effect(const json& rule) {
   const std::string action = rule["action"];
   if (action == "SCMP_ACT_ALLOW") return "allowed";
+  if (action == "SCMP_ACT_ERRNO" && rule["errnoRet"] == 0) return "ignored: reported as done, and not done";
   if (action == "SCMP_ACT_ERRNO") return std::string("refused with ") + ::strerrorname_np(rule["errnoRet"].get<int>());
   const json& notice = rule["x-caisson"];
   const std::string deed = notice["do"],
@@ -51,18 +54,33 @@ Result<Explanation> ExplainPath(const Profile& profile, const std::string& path,
 }
 
 Result<Explanation> ExplainHost(const Profile& profile, const std::string& host) {
-  if (const Fault fault = FaultInAllowEntry(host)) return Error::Invalid("--host: " + Quoted(host) + " " + *fault);
+  // Without a port the default port is meant.
+  Result<network::HostPort> asked = network::HostPort::Parse(host);
+  if (!asked) asked = network::HostPort::Parse(host + ":443");
+  if (!asked) return Error::Invalid("--host: " + Quoted(host) + " " + asked.error().message);
+  const std::string place =
+      (asked->host.name.find(':') == std::string::npos ? asked->host.name : "[" + asked->host.name + "]") + ":" +
+      std::to_string(asked->port);
   if (profile.network.mode == NetworkMode::kNone) {
     return Explanation{false,
-                       host +
+                       asked->host.name +
                            " cannot be reached: there is only the sandbox's own loopback, and a look-up of the name is "
                            "a NetworkAccessViolation",
                        "network.mode: none"};
   }
-  for (const std::string& entry : profile.network.allow) {
-    if (entry == host) return Explanation{true, host + " may be reached", "network.allow has " + entry};
+  CAISSON_TRY(const NetworkPlan plan, MakeNetworkPlan(profile.network));
+  const network::Decision decision = plan.rules.Decide(asked->host, asked->port);
+  if (decision.allowed) {
+    return Explanation{true,
+                       place + " may be reached, as " + network::ProtocolName(decision.allowed_port.protocol) +
+                           "; its addresses are judged when it is",
+                       "network.allow has " + decision.rule};
   }
-  return Explanation{false, host + " cannot be reached", "network.allow does not list it"};
+  if (std::string_view(decision.reason) == "denied_by_rule")
+    return Explanation{false, place + " cannot be reached", "network.deny has " + decision.rule};
+  const bool other_port = std::string_view(decision.reason) == "port_not_listed";
+  return Explanation{false, place + " cannot be reached",
+                     other_port ? "network.allow lists other ports of it" : "network.allow does not list it"};
 }
 
 Result<Explanation> ExplainSyscall(const Profile& profile, const std::string& name) {

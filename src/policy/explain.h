@@ -1,4 +1,4 @@
-// What a profile would do with a path, a host or a system call, and which of its lines says so.
+// Explains what a profile would do with a path, a host or a system call, and which line of the profile decides.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Explanation {
   std::string rule;  // the line that says so
 };
 
-// As the source of a mount, for whoever holds the grants.
+// Judges the path as the source of a mount, for a caller that holds `grants`.
 Result<Explanation> ExplainPath(const Profile& profile, const std::string& path, Access access, Grants& grants);
 Result<Explanation> ExplainHost(const Profile& profile, const std::string& host);
 Result<Explanation> ExplainSyscall(const Profile& profile, const std::string& name);

@@ -37,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Asked{"", "io_uring_setup", false, "refused with ENOSYS", "the default holds"},
                     Asked{"seccomp: {filter: strict}", "memfd_create", false, "refused with", "seccomp.filter strict"},
                     Asked{"seccomp: {allow: [ptrace]}", "ptrace", true, "ptrace: allowed", "Allowed by the profile."},
-                    Asked{"seccomp: {deny: [read]}", "read", false, "refused with EPERM", "Denied by the profile."}));
+                    Asked{"seccomp: {deny: [getpriority]}", "getpriority", false, "refused with EPERM",
+                          "Denied by the profile."}));
 
 TEST(ExplainTest, RefusesWhatIsNoQuestion) {
   const Profile profile = OnTop("");
@@ -52,6 +53,18 @@ TEST(ExplainTest, Hosts) {
   const Profile profile = OnTop("network: {mode: allowlist, allow: [example.org]}");
   EXPECT_TRUE(ExplainHost(profile, "example.org")->allowed);
   EXPECT_FALSE(ExplainHost(profile, "example.com")->allowed);
+  EXPECT_TRUE(ExplainHost(profile, "Example.org.:443")->allowed);
+  EXPECT_EQ(ExplainHost(profile, "example.org:80")->rule, "network.allow lists other ports of it");
+  const Profile classes = OnTop("network: {mode: allowlist, allow: [\"class:packages:pypi\", \"*.example.org\"]}");
+  EXPECT_EQ(ExplainHost(classes, "pypi.org")->rule, "network.allow has class:packages:pypi (pypi.org)");
+  EXPECT_EQ(ExplainHost(classes, "a.b.example.org")->rule, "network.allow has *.example.org");
+  const Profile denies = OnTop("network: {mode: allowlist, allow: [\"*.example.org\"], deny: [www.example.org]}");
+  EXPECT_EQ(ExplainHost(denies, "www.example.org")->rule, "network.deny has www.example.org");
+  EXPECT_FALSE(ExplainHost(classes, "example.org")->allowed);
+  EXPECT_FALSE(ExplainHost(classes, "169.254.169.254:80")->allowed);
+  const auto misspelt = support::ReadOnTop("network: {mode: allowlist, allow: [\"class:packages:pipy\"]}");
+  ASSERT_FALSE(misspelt);
+  EXPECT_NE(misspelt.error().message.find("class:packages:pypi"), std::string::npos) << misspelt.error().message;
 }
 
 TEST(ExplainTest, Paths) {

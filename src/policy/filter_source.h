@@ -1,4 +1,4 @@
-// The system-call filters as data: the texts of profiles/seccomp/*.json, embedded, and what they say.
+// The system-call filters as data: the embedded texts of profiles/seccomp/*.json and their parsed contents.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

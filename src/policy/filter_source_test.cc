@@ -57,7 +57,7 @@ TEST(FilterSourceTest, TheProfileDecidesAboutTheCallsItNames) {
     ASSERT_EQ(RulesFor(denied, name).size(), 1u) << name;
     EXPECT_EQ(RulesFor(denied, name)[0]["action"], "SCMP_ACT_NOTIFY");
     EXPECT_EQ(RulesFor(denied, name)[0]["x-caisson"]["reason"], "syscall.profile");
-    // Every other call is what it was.
+    // Every other call keeps its rules.
     for (const json& rule : plain["syscalls"]) {
       for (const json& other : rule["names"]) {
         if (other == name) continue;

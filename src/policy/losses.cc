@@ -9,22 +9,15 @@ namespace caisson::policy {
 
 namespace {
 
-struct NamespaceWall {
-  const char* what;
-  bool can_run;  // without it
-};
-
-// By Namespace. The native tier is built on the first four: files, processes, users and the network have no second
-// wall that would hold alone, so it has no way to leave them out.
-constexpr NamespaceWall kNamespaceWalls[] = {
-    {"the workload would be a user of the host", false},
-    {"the workload would see and signal the host's processes", false},
-    {"the workload would see the host's files", false},
-    {"the workload would reach the host's network", false},
-    {"shared memory, semaphores and message queues of the host are reachable by the host user it is mapped to", true},
-    {"the host's name can be read", true},
-    {"the host's cgroup paths can be read", true},
-    {"the host's uptime can be read", true},
+constexpr const char* kNamespaceWalls[] = {
+    "the workload would be a user of the host",
+    "the workload would see and signal the host's processes",
+    "the workload would see the host's files",
+    "the workload would reach the host's network",
+    "shared memory, semaphores and message queues of the host are reachable by the host user it is mapped to",
+    "the host's name can be read",
+    "the host's cgroup paths can be read",
+    "the host's uptime can be read",
 };
 
 std::vector<std::string> Minus(const std::vector<std::string>& from, const std::vector<std::string>& what) {
@@ -61,23 +54,20 @@ class Finder {
   }
 
  private:
-  void Add(std::string wall, std::string what, bool can_run = true) {
-    losses_.push_back({std::move(wall), std::move(what), can_run});
-  }
+  void Add(std::string wall, std::string what) { losses_.push_back({std::move(wall), std::move(what)}); }
 
   void Kernel() {
     for (size_t i = 0; i < kNamespaceNames.size(); ++i) {
       const auto which = static_cast<Namespace>(i);
       if (base_.Has(which) && !profile_.Has(which))
-        Add(std::string("namespaces.") + kNamespaceNames[i], kNamespaceWalls[i].what, kNamespaceWalls[i].can_run);
+        Add(std::string("namespaces.") + kNamespaceNames[i], kNamespaceWalls[i]);
     }
-    if (profile_.tier < base_.tier) {
-      Add("tier", std::string("a flaw of the host's kernel is reachable: ") +
-                      kTierNames[static_cast<size_t>(profile_.tier)] + " instead of " +
-                      kTierNames[static_cast<size_t>(base_.tier)]);
+    if (profile_.strength < base_.strength) {
+      Add("strength", std::string("a flaw of the host's kernel is reachable: ") + NameOf(profile_.strength) +
+                          " instead of " + NameOf(base_.strength));
     }
     if (profile_.seccomp.filter == "none")
-      Add("seccomp.filter", "every system call reaches the kernel, and nothing records what was attempted", false);
+      Add("seccomp.filter.none", "every system call reaches the kernel, and nothing records what was attempted");
     else if (base_.seccomp.filter == "strict" && profile_.seccomp.filter != "strict")
       Add("seccomp.filter", "programs may run from memory files, and memory may be writable and executable");
     for (const std::string& name : Minus(profile_.seccomp.allow, base_.seccomp.allow))
@@ -87,9 +77,9 @@ class Finder {
     if (base_.landlock && !profile_.landlock)
       Add("landlock", "no second wall stands behind the read-only mounts, and nothing scopes signals");
     for (const std::string& name : Minus(profile_.capabilities, base_.capabilities))
-      Add("capabilities." + name, "the workload keeps " + name + " in its user namespace", false);
+      Add("capabilities." + name, "the workload keeps " + name + " in its user namespace");
     if (base_.no_new_privileges && !profile_.no_new_privileges)
-      Add("no_new_privileges", "set-user-id programs would gain privileges", false);
+      Add("no_new_privileges", "set-user-id programs would gain privileges");
   }
 
   void Files() {
@@ -132,14 +122,41 @@ class Finder {
   void Rules() {
     for (const LimitField& field : kLimitFields) {
       const int64_t value = profile_.limits.*field.value, before = base_.limits.*field.value;
-      if (value > before) {
-        Add(std::string("limits.") + field.name,
-            "up to " + Amount(field, value) + " instead of " + Amount(field, before));
+      if (IsWider(value, before)) {
+        Add(std::string("limits.") + field.name, (value == kNoLimit ? "no limit" : "up to " + Amount(field, value)) +
+                                                     " instead of " + Amount(field, before));
       }
     }
-    if (profile_.network.mode > base_.network.mode) Add("network.mode", "the hosts listed can be reached", false);
+    if (profile_.network.mode > base_.network.mode)
+      Add("network.mode", "the hosts listed can be reached, and data can be sent to them");
+    for (const std::string& range : Minus(profile_.network.private_ranges, base_.network.private_ranges))
+      Add("network.private_ranges." + range, "allowed names may lead to addresses of " + range);
+    for (const uint16_t port : profile_.network.host_ports) {
+      const auto& known = base_.network.host_ports;
+      if (std::find(known.begin(), known.end(), port) == known.end())
+        Add("network.host_ports." + std::to_string(port),
+            "port " + std::to_string(port) + " of the host's loopback can be reached");
+    }
+    for (const std::string& name : Minus(profile_.network.credentials, base_.network.credentials))
+      Add("network.credentials." + name, "requests inside are sent with the secret " + name);
+    if (profile_.network.ask && !base_.network.ask)
+      Add("network.ask", "the user of an attended run may allow further destinations");
+    for (const NetworkLimitField& field : kNetworkLimitFields) {
+      const int64_t value = profile_.network.limits.*field.value, before = base_.network.limits.*field.value;
+      if (before != 0 && (value == 0 || value > before))
+        Add(std::string("network.limits.") + field.name,
+            (value == 0 ? "no limit" : "up to " + std::to_string(value)) + " instead of " + std::to_string(before));
+    }
     for (const std::string& word : Minus(profile_.ignored_writes, base_.ignored_writes))
       Add("ignored_writes." + word, "refused writes to paths with the component " + word + " are not counted");
+    for (const ProbeRule& probe : profile_.probes) {
+      const bool known = std::any_of(base_.probes.begin(), base_.probes.end(),
+                                     [&](const ProbeRule& other) { return other.name() == probe.name(); });
+      if (!known)
+        Add("probes." + probe.name(), (probe.reason.empty() ? "refused writes below " + probe.write
+                                                            : "refused calls with the reason " + probe.reason) +
+                                          " are notices and not violations");
+    }
     if (base_.on_violation == OnViolation::kFail && profile_.on_violation == OnViolation::kReport)
       Add("on_violation", "a violation is recorded but does not fail the check");
     if (profile_.start == Start::kZygote && base_.start != Start::kZygote)

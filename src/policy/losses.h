@@ -1,5 +1,6 @@
-// What a profile gives up, measured against the built-in one it descends from: each wall that is gone or lower, and
-// what it kept out. `caisson policy check` prints it, and every result of a run under the profile carries it.
+// Lists what a profile gives up, measured against the built-in profile it descends from: each wall that is missing or
+// lower, and what that wall kept out. `caisson policy check` prints the list, and every result of a run under the
+// profile carries it.
 #pragma once
 
 #include <string>
@@ -12,8 +13,6 @@ namespace caisson::policy {
 struct Loss {
   std::string wall;  // the key and, in lists, the item: "namespaces.ipc", "seccomp.allow.ptrace"
   std::string what;  // what is no longer kept out
-  // False: the native tier cannot run without this wall and refuses the profile.
-  bool can_run = true;
 };
 
 std::vector<Loss> FindLosses(const Profile& profile, const Profile& base);

@@ -21,7 +21,7 @@ std::string_view NextWord(std::string_view& line) {
   return word;
 }
 
-// The kernel writes blanks and backslashes of a path as \ooo.
+// The kernel writes the blanks and backslashes of a path as \ooo.
 std::string Unescape(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -39,7 +39,7 @@ std::string Unescape(std::string_view text) {
   return plain;
 }
 
-// `path`, which is at or below `directory`, without it: "" or "/…".
+// The part of `path` behind `directory`, at or below which it is: "" or "/…".
 std::string Beyond(const std::string& path, const std::string& directory) {
   return directory == "/" ? (path == "/" ? "" : path) : path.substr(directory.size());
 }
@@ -101,7 +101,7 @@ std::vector<std::string> MountTable::NamesOf(int fd, const std::string& canonica
   const int id = MountIdOf(fd);
   auto mount = std::find_if(mounts_.begin(), mounts_.end(), [id](const Mount& one) { return one.id == id; });
   if (mount == mounts_.end()) {
-    // Unmounted meanwhile, or without a number to tell: the innermost mount it lies on by its name, topmost last.
+    // Unmounted in the meantime, or no mount id: take the innermost mount around the name; of several, the topmost.
     for (auto one = mounts_.begin(); one != mounts_.end(); ++one) {
       if (!IsAtOrBelow(canonical, one->point)) continue;
       if (mount == mounts_.end() || one->point.size() >= mount->point.size()) mount = one;

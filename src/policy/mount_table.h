@@ -1,5 +1,5 @@
-// The mounts of this process, and the other names a path has because of them: what is bind-mounted elsewhere is still
-// the same place.
+// The mounts of this process, and the other names that a path has because of them: a bind mount gives the same
+// directory a second name.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class MountTable {
   static Result<MountTable> Read();
   static MountTable Parse(std::string_view mountinfo);
 
-  // All absolute names of what `fd`, whose name is `canonical`, refers to; that name first.
+  // All absolute names of the file behind `fd`; `canonical`, its name, comes first.
   std::vector<std::string> NamesOf(int fd, const std::string& canonical) const;
   // The mount points strictly below `canonical`, each with all the names of what is mounted there.
   std::vector<std::vector<std::string>> NamesBelow(const std::string& canonical) const;

@@ -39,7 +39,7 @@ TEST_F(MountTableTest, ABindMountIsThePlaceItShows) {
   const char kTable[] = "1 0 8:1 / / rw - ext4 /dev/a rw\n@ 1 8:1 /etc /srv/innocent rw - ext4 /dev/a rw\n";
   EXPECT_EQ(NamesOf(kTable, "/srv/innocent"), (Names{"/srv/innocent", "/etc"}));
   EXPECT_EQ(NamesOf(kTable, "/srv/innocent/ssh/key"), (Names{"/srv/innocent/ssh/key", "/etc/ssh/key"}));
-  EXPECT_EQ(NamesOf(kTable, "/srv/innocent2"), (Names{"/srv/innocent2"}));  // cannot be, and claims nothing
+  EXPECT_EQ(NamesOf(kTable, "/srv/innocent2"), (Names{"/srv/innocent2"}));  // cannot happen, and adds no name
 }
 
 TEST_F(MountTableTest, ThePlaceHasTheNamesOfItsBindMounts) {

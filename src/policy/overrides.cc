@@ -10,7 +10,8 @@ namespace caisson::policy {
 
 namespace {
 
-constexpr const char* kKinds[] = {"raise_limit", "write_path", "sensitive_path", "allow_syscall", "allow_network"};
+constexpr const char* kKinds[] = {"raise_limit",   "write_path",      "sensitive_path",  "allow_syscall",
+                                  "allow_network", "allow_host_port", "allow_credential"};
 
 struct Describer {
   std::string operator()(const RaiseLimit& grant) const {
@@ -22,6 +23,8 @@ struct Describer {
   }
   std::string operator()(const AllowSyscall& grant) const { return grant.name; }
   std::string operator()(const AllowNetwork& grant) const { return grant.host; }
+  std::string operator()(const AllowHostPort& grant) const { return std::to_string(grant.port); }
+  std::string operator()(const AllowCredential& grant) const { return grant.name; }
 };
 
 }  // namespace
@@ -77,6 +80,14 @@ bool Grants::MayShowSensitive(std::string_view canonical_path, Access access) {
 
 bool Grants::MayReach(std::string_view host) {
   return Use<AllowNetwork>([&](const AllowNetwork& grant) { return host == grant.host; });
+}
+
+bool Grants::MayReachHostPort(uint16_t port) {
+  return Use<AllowHostPort>([&](const AllowHostPort& grant) { return port == grant.port; });
+}
+
+bool Grants::MayUseCredential(std::string_view name) {
+  return Use<AllowCredential>([&](const AllowCredential& grant) { return name == grant.name; });
 }
 
 std::vector<std::string> Grants::AllowedSyscalls() {

@@ -1,5 +1,5 @@
-// Overrides: the only way past a profile. Each is of one of the types below, is granted by policy to a role or to one
-// request, has a reason and an end, and whatever uses it is told to the result and the audit log.
+// Overrides: the only way to exceed a profile. Each override has one of the types below, a reason and an expiry; policy
+// grants it to a role or to one request. The result and the audit log record every use.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +30,26 @@ struct AllowSyscall {
 struct AllowNetwork {
   std::string host;
 };
-using Grant = std::variant<RaiseLimit, WritePath, SensitivePath, AllowSyscall, AllowNetwork>;
+struct AllowHostPort {
+  uint16_t port = 0;  // of the host's loopback
+};
+struct AllowCredential {
+  std::string name;
+};
+using Grant =
+    std::variant<RaiseLimit, WritePath, SensitivePath, AllowSyscall, AllowNetwork, AllowHostPort, AllowCredential>;
 
 // "raise_limit", …: the key in a policy file.
 const char* KindOf(const Grant& grant);
 // "memory_bytes to 2147483648".
 std::string Describe(const Grant& grant);
 
-// The id of what the person at the command line grants himself.
+// The id of the grants that the user of the command line gives.
 inline constexpr char kCommandLineId[] = "command-line";
 
 struct Override {
   std::string id;
-  std::string role;     // whose: a role, or
+  std::string role;     // the role that holds it, or
   std::string request;  // one request by its id
   Grant grant;
   std::string reason;
@@ -51,22 +58,24 @@ struct Override {
   std::string granted_by;
 };
 
-// The overrides that hold for one request now, and a record of those that were needed.
+// The overrides that hold for one request now, and a record of those that were used.
 class Grants {
  public:
   Grants() = default;
   // `now` in seconds since 1970.
   Grants(const std::vector<Override>& all, std::string_view role, std::string_view request_id, int64_t now);
 
-  // What the person at the command line grants himself, where policy trusts him to.
+  // A grant that the user of the command line gives, where policy trusts the command line.
   void AddFromCommandLine(Grant grant, const std::string& flag);
 
-  // Each says whether an override covers it, and notes the use.
+  // Each returns whether an override covers the question, and records the use.
   bool MayRaise(const LimitField& limit, int64_t value);
   bool MayWrite(std::string_view canonical_path);
   bool MayShowSensitive(std::string_view canonical_path, Access access);
   bool MayReach(std::string_view host);
-  // A system call is not asked for: the override applies to whoever has it.
+  bool MayReachHostPort(uint16_t port);
+  bool MayUseCredential(std::string_view name);
+  // A request does not ask for a system call: the override applies to every request that holds it.
   std::vector<std::string> AllowedSyscalls();
 
   const std::vector<Override>& used() const { return used_; }

@@ -30,11 +30,11 @@ constexpr const char* kSensitiveTrees[] = {"/etc",
                                            "/var/lib/containers",
                                            "/var/lib/kubelet",
                                            "/var/lib/caisson"};
-// Below anybody's home, wherever homes are.
+// Sensitive below every home directory, wherever home directories are.
 constexpr const char* kCredentialDirectories[] = {".ssh",  ".gnupg",  ".aws",          ".azure",
                                                   ".kube", ".docker", ".config/gcloud"};
 
-// The rule that refuses what is called `path`, or "".
+// The rule that refuses the name `path`, or "".
 std::string SensitiveRule(const std::string& path) {
   if (path == "/") return "the whole host";
   for (const char* tree : kSensitiveTrees) {
@@ -48,7 +48,7 @@ std::string SensitiveRule(const std::string& path) {
   return "";
 }
 
-// A home, or a directory of homes: what lies deeper is shown on purpose.
+// Looks in a home directory, or in a directory of homes. A deeper directory was chosen on purpose.
 std::string CredentialsIn(int fd, bool look_into_children = true) {
   for (const char* name : kCredentialDirectories) {
     struct stat info {};
@@ -57,7 +57,7 @@ std::string CredentialsIn(int fd, bool look_into_children = true) {
   if (!look_into_children) return "";
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(
       ::fdopendir(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
-  if (!directory) return "";  // whoever cannot list it cannot be shown more by it
+  if (!directory) return "";  // a caller that cannot list it gains nothing by mounting it
   while (const struct dirent* entry = ::readdir(directory.get())) {
     if (entry->d_name[0] == '.' || (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN)) continue;
     const UniqueFd child(::openat(fd, entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -67,7 +67,7 @@ std::string CredentialsIn(int fd, bool look_into_children = true) {
   return "";
 }
 
-// The real name of a path of the rules; as spelt when it does not exist, for then nothing can be below it.
+// The canonical path of a path in the rules; the path as spelt when it does not exist, because nothing can be below it.
 std::string RealName(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_PATH | O_CLOEXEC));
   char name[PATH_MAX];
@@ -80,7 +80,7 @@ class Judge {
  public:
   Judge(const JudgedPath& path, Access wanted, const PathRules& rules) : path_(path), wanted_(wanted), rules_(rules) {}
 
-  // The reason to refuse, or "". `rule_` is what allowed it.
+  // The reason to refuse, or "". `rule_` is the rule that allowed it.
   Result<std::string> Refusal() {
     CAISSON_TRY(const MountTable mounts, MountTable::Read());
     names_ = mounts.NamesOf(path_.fd.get(), path_.canonical);
@@ -106,7 +106,7 @@ class Judge {
       }
     }
     if (refusal.empty() && path_.is_directory) refusal = CredentialsIn(path_.fd.get());
-    // What is mounted below comes along.
+    // The mounts below the path are mounted along with it.
     for (const std::vector<std::string>& below : mounts.NamesBelow(path_.canonical)) {
       for (const std::string& name : below) {
         if (refusal.empty() && !SensitiveRule(name).empty())
@@ -131,9 +131,8 @@ class Judge {
     };
     std::vector<std::pair<std::string, const AllowedPath*>> permissions;
     for (const AllowedPath& path : project.allowed_paths) permissions.emplace_back(resolve(path.path), &path);
-    // SECURITY: which rule is the most specific can only be asked about one name at a time: a long path that is allowed
-    // must not outweigh a short one that is denied when both name this place. So every name is judged, and each can
-    // refuse.
+    // SECURITY: the most specific rule can only be found for one name at a time: when two names refer to this place, a
+    // long allowed path must not outweigh a short denied one. So every name is judged, and each can refuse.
     const AllowedPath* allowed = nullptr;
     for (const std::string& name : names_) {
       size_t best = 0;
@@ -172,7 +171,7 @@ class Judge {
   const PathRules& rules_;
   std::vector<std::string> names_;
   std::string rule_;
-  bool by_project_ = false;  // something named the path, and the access with it
+  bool by_project_ = false;  // a rule named the path, and the access with it
 };
 
 Result<JudgedPath> Open(const std::string& path) {
@@ -180,7 +179,7 @@ Result<JudgedPath> Open(const std::string& path) {
     return Error::Invalid("a path is empty or holds a NUL byte");
   struct open_how how {};
   how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_MAGICLINKS;  // /proc/self/root and friends name things no path of the user's names
+  how.resolve = RESOLVE_NO_MAGICLINKS;  // /proc/self/root and the like reach files that no user's path names
   JudgedPath judged;
   judged.fd = UniqueFd(linux_sys::OpenAt2(AT_FDCWD, path.c_str(), how));
   if (!judged.fd) {

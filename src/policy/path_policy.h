@@ -1,6 +1,6 @@
-// Which host paths may be shown to a workload. A path is opened once; what is judged is the thing that was opened, by
-// every name the kernel has for it, so "..", symbolic links, bind mounts and look-alike prefixes have nothing left to
-// deceive. The descriptor that was judged is the one that gets mounted.
+// Decides which host paths a workload may see. A path is opened once, and policy judges the opened file by every name
+// that the kernel has for it, so "..", symbolic links, bind mounts and look-alike prefixes cannot deceive it. The
+// judged descriptor is the one that gets mounted.
 #pragma once
 
 #include <string>
@@ -19,16 +19,16 @@ struct JudgedPath {
   bool is_directory = false;
 };
 
-// By what a path is judged besides the rules that always hold.
+// The rules that apply to a path besides those that always hold.
 struct PathRules {
-  const ProjectPaths* project = nullptr;  // nullptr: whatever is not sensitive may be asked for
-  Grants* grants = nullptr;               // nullptr: nobody may override anything
+  const ProjectPaths* project = nullptr;  // nullptr: every path that is not sensitive is allowed
+  Grants* grants = nullptr;               // nullptr: there are no overrides
 };
 
 // kInvalid when it does not exist or cannot be opened, kDenied when policy refuses it; both name the path and the rule.
 Result<JudgedPath> OpenJudged(const std::string& path, Access wanted = Access::kReadOnly, const PathRules& rules = {});
 
-// What OpenJudged would say and why, for people: "allowed: …" or "refused: …".
+// The answer of OpenJudged and its reason, for people: "allowed: …" or "refused: …".
 std::string ExplainPath(const std::string& path, Access wanted, const PathRules& rules);
 
 }  // namespace caisson::policy

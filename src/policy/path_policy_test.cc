@@ -67,7 +67,7 @@ TEST_F(PathPolicyTest, RefusesSensitivePlacesHoweverSpelt) {
 }
 
 TEST_F(PathPolicyTest, RefusesAnotherProcessesRoot) {
-  EXPECT_FALSE(OpenJudged("/proc/1/root/etc"));  // as a magic link, or as somebody else's
+  EXPECT_FALSE(OpenJudged("/proc/1/root/etc"));  // as a magic link, or as another process's
 }
 
 TEST_F(PathPolicyTest, JudgesTheTargetOfALink) {
@@ -148,7 +148,7 @@ TEST_F(PathPolicyTest, MagicLinksLeadNowhere) {
            "/dev/stdin", "/proc/1/cwd"}) {
     EXPECT_FALSE(OpenJudged(path)) << path;
   }
-  // Not through a link of one's own either.
+  // A link that the user created does not help either.
   std::filesystem::create_symlink("/proc/self/root/usr", root_ / "innocent");
   EXPECT_EQ(KindOf(root_ / "innocent"), ErrorKind::kDenied);
   ::close(fd);
@@ -269,7 +269,7 @@ TEST_F(PathPolicyTest, AProjectMayAllowOrDenyFromTheRoot) {
   EXPECT_REFUSED(Refused(ws, Access::kReadOnly, {&none, nullptr}), "denied_paths has /");
 }
 
-// Runs `body` where mounts are nobody else's, and says what it found wrong.
+// Runs `body` in a private mount namespace, and returns the fault that it found.
 std::string InOwnMounts(const std::function<std::string()>& body) {
   int pipe_fds[2];
   if (::pipe(pipe_fds) != 0) return "pipe";

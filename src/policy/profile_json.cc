@@ -12,7 +12,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// JSON is YAML too, but for the characters that JSON leaves as they are and our files may not have.
+// JSON is also YAML, except for the characters that JSON leaves unescaped and our files may not contain.
 std::string Flow(const ordered_json& value) {
   const std::string json = value.dump();
   std::string yaml;
@@ -32,7 +32,7 @@ std::string Flow(const ordered_json& value) {
   return yaml;
 }
 
-// A variable may be called what some reader of YAML takes for a value.
+// The name of a variable may be one that some YAML readers take for a value.
 std::string Key(const std::string& key) {
   const std::string word = ToLowerAscii(key);
   for (const char* value : {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}) {
@@ -88,6 +88,7 @@ ordered_json ToJson(const Limits& limits) {
   ordered_json document;
   for (const LimitField& field : kLimitFields) {
     const int64_t value = limits.*field.value;
+    if (field.optional && value == kNoLimit) continue;
     if (field.unit == LimitUnit::kMilliCpus)
       document[field.name] = static_cast<double>(value) / 1000;
     else
@@ -107,14 +108,24 @@ ordered_json ToJson(const Profile& profile) {
                       {"target", mount.target},
                       {"access", kAccessNames[static_cast<size_t>(mount.access)]}});
   }
+  ordered_json probes = ordered_json::array();
+  for (const ProbeRule& probe : profile.probes)
+    probes.push_back({{probe.reason.empty() ? "write" : "reason", probe.name()}, {"why", probe.why}});
   ordered_json environment = ordered_json::object();
   for (const auto& [name, value] : profile.environment) environment[name] = value;
+  ordered_json hosts = ordered_json::object();
+  for (const auto& [name, address] : profile.network.hosts) hosts[name] = address;
+  ordered_json quotas = ordered_json::object();
+  for (const NetworkLimitField& field : kNetworkLimitFields) {
+    const int64_t limit = profile.network.limits.*field.value;
+    quotas[field.name] = limit == 0 ? ordered_json("none") : ordered_json(limit);
+  }
   ordered_json document = {
       {"version", 1},
       {"name", profile.name},
       {"extends", profile.built_in},
       {"description", profile.description},
-      {"tier", kTierNames[static_cast<size_t>(profile.tier)]},
+      {"strength", NameOf(profile.strength)},
       {"namespaces", std::move(namespaces)},
       {"system_paths", profile.system_paths},
       {"etc_paths", profile.etc_paths},
@@ -133,9 +144,19 @@ ordered_json ToJson(const Profile& profile) {
       {"no_new_privileges", profile.no_new_privileges},
       {"limits", ToJson(profile.limits)},
       {"network",
-       {{"mode", kNetworkModeNames[static_cast<size_t>(profile.network.mode)]}, {"allow", profile.network.allow}}},
+       {{"mode", kNetworkModeNames[static_cast<size_t>(profile.network.mode)]},
+        {"allow", profile.network.allow},
+        {"deny", profile.network.deny},
+        {"pool", profile.network.pool},
+        {"private_ranges", profile.network.private_ranges},
+        {"hosts", std::move(hosts)},
+        {"host_ports", profile.network.host_ports},
+        {"credentials", profile.network.credentials},
+        {"ask", profile.network.ask},
+        {"limits", std::move(quotas)}}},
       {"environment", std::move(environment)},
       {"ignored_writes", profile.ignored_writes},
+      {"probes", std::move(probes)},
       {"on_violation", profile.on_violation == OnViolation::kFail ? "fail" : "report"},
       {"start", kStartNames[static_cast<size_t>(profile.start)]},
       {"allow_degraded", profile.allow_degraded},
@@ -154,7 +175,7 @@ ordered_json ToJson(const Profile& profile) {
 
 std::string ToYaml(const Profile& profile) {
   ordered_json document = ToJson(profile);
-  // Variables are merged, so those of the root that are gone must be taken away again.
+  // Variables are merged, so variables of the root that this profile removed must be removed explicitly.
   ordered_json& environment = document["environment"];
   if (const Profile* root = FindBuiltIn(profile.built_in)) {
     for (const auto& [name, value] : root->environment) {

@@ -1,5 +1,5 @@
-// A profile as a document: the same keys in the same order as in its file, with every value spelled one way. What is
-// hashed, shown, compared and rendered is this form.
+// A profile as a document: the same keys in the same order as in its file, with one spelling for every value. Hashes,
+// comparisons, renderings and the printed profile all use this form.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

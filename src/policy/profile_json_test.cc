@@ -33,7 +33,7 @@ TEST_P(RoundTripTest, ShownIsRead) {
 
 constexpr char kEverything[] = R"(
 description: "quoted \"twice\", 検証: #no comment"
-tier: microvm
+strength: microvm
 namespaces: []
 system_paths: ["/opt/with blank", "/opt/: colon"]
 etc_paths: []
@@ -45,6 +45,7 @@ seccomp: {filter: none, allow: [ptrace], deny: [bpf]}
 capabilities: [CAP_KILL]
 limits: {cpu: 0.011, memory_bytes: 1125899906842624, command_timeout_ms: 1}
 network: {mode: allowlist, allow: ["*.example.org:443"]}
+probes: [{write: "/var/a b/: c", why: "say: \"so\""}, {reason: syscall.numa, why: "null"}]
 ignored_writes: ["null", "true", "~", "1"]
 project: {root_path: /, allowed_paths: [{path: "a: b", access: rw}], denied_paths: ["*", "&x"]}
 )";
@@ -53,11 +54,11 @@ INSTANTIATE_TEST_SUITE_P(
     Profiles, RoundTripTest,
     testing::Values(Extended{"balanced", ""}, Extended{"strict", ""}, Extended{"session", ""},
                     Extended{"balanced", kEverything}, Extended{"strict", kEverything},
-                    // Names that YAML takes for values, and values no terminal should see.
+                    // Names that YAML takes for values, and values that no terminal should print.
                     Extended{"balanced", "environment: {\"NULL\": a, \"null\": b, \"true\": c, \"y\": d, \"No\": e}\n"},
                     Extended{"balanced",
                              "environment: {A: \"\\e[2J\\x7f\\u009b\\u202e\\n\\t\\\"\", B: \"\\U0001F600\"}\n"},
-                    // What is taken away stays away.
+                    // A removed variable stays removed.
                     Extended{"balanced", "environment: {SHELL: null, HOME: ~, PATH: \"\"}\n"},
                     Extended{"session", "description: \"\"\nproject: {root_path: /srv}\n"}));
 

@@ -5,7 +5,9 @@
 #include "base/units.h"
 #include "base/utf8.h"
 #include "base/words.h"
+#include "linux/capability_names.h"
 #include "linux/syscall_names.h"
+#include "policy/needed_calls.h"
 #include "policy/yaml_fields.h"
 
 namespace caisson::policy {
@@ -14,24 +16,11 @@ namespace {
 
 constexpr size_t kMaxVariables = 512;
 constexpr size_t kMaxVariableBytes = 32768;
-constexpr const char* kFilters[] = {"balanced", "strict", "none"};
+constexpr const char* kFilters[] = {"balanced", "session", "strict", "none"};
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom"};
 constexpr const char* kWritable[] = {"/scratch", "/tmp", "/dev/shm"};
-constexpr const char* kDegradable[] = {"cgroup", "landlock"};
-constexpr const char* kCapabilities[] = {"CAP_AUDIT_CONTROL",   "CAP_AUDIT_READ",   "CAP_AUDIT_WRITE",
-                                         "CAP_BLOCK_SUSPEND",   "CAP_BPF",          "CAP_CHECKPOINT_RESTORE",
-                                         "CAP_CHOWN",           "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
-                                         "CAP_FOWNER",          "CAP_FSETID",       "CAP_IPC_LOCK",
-                                         "CAP_IPC_OWNER",       "CAP_KILL",         "CAP_LEASE",
-                                         "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN",    "CAP_MAC_OVERRIDE",
-                                         "CAP_MKNOD",           "CAP_NET_ADMIN",    "CAP_NET_BIND_SERVICE",
-                                         "CAP_NET_BROADCAST",   "CAP_NET_RAW",      "CAP_PERFMON",
-                                         "CAP_SETFCAP",         "CAP_SETGID",       "CAP_SETPCAP",
-                                         "CAP_SETUID",          "CAP_SYSLOG",       "CAP_SYS_ADMIN",
-                                         "CAP_SYS_BOOT",        "CAP_SYS_CHROOT",   "CAP_SYS_MODULE",
-                                         "CAP_SYS_NICE",        "CAP_SYS_PACCT",    "CAP_SYS_PTRACE",
-                                         "CAP_SYS_RAWIO",       "CAP_SYS_RESOURCE", "CAP_SYS_TIME",
-                                         "CAP_SYS_TTY_CONFIG",  "CAP_WAKE_ALARM"};
+constexpr const char* kDegradable[] = {"cgroup", "landlock", "observe_writes", "observe_network",
+                                       "observe_system_calls"};
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -47,15 +36,6 @@ Fault FaultInName(const std::string& name) {
 Fault FaultInDescription(const std::string& text) {
   if (text.size() > 200) return "is longer than 200 bytes";
   if (EscapeForTerminal(text) != text) return "is not one line of printable text";
-  return std::nullopt;
-}
-
-// As a mount's of a request, but what every sandbox has already is not the profile's to cover.
-Fault FaultInOwnTarget(const std::string& path) {
-  if (Fault fault = FaultInMountTarget(path)) return fault;
-  for (const char* own : {"/scratch", "/tmp", "/workspace"}) {
-    if (path == own) return "is made for each sandbox";
-  }
   return std::nullopt;
 }
 
@@ -96,9 +76,32 @@ Fault FaultInWriteComponent(const std::string& word) {
   return std::nullopt;
 }
 
+Fault FaultInDeniedCall(const std::string& name) {
+  if (Fault fault = FaultInSyscallName(name)) return fault;
+  if (IsNeededCall(name))
+    return "cannot be denied: the first process of every sandbox needs it to start, reap and end commands";
+  return std::nullopt;
+}
+
+// The path must be narrow enough to belong to one program, and outside the places that workloads use.
+Fault FaultInProbePath(const std::string& path) {
+  if (Fault fault = FaultInHostPath(path)) return fault;
+  if (Fault fault = FaultInFileName(path.substr(1))) return fault;
+  if (std::count(path.begin(), path.end(), '/') < 3) return "is too wide: a probe's path has at least three components";
+  for (const char* other : {"/usr", "/var"}) {
+    if (IsAtOrBelow(path, other)) return std::nullopt;
+  }
+  return "is not below /usr or /var";
+}
+
+Fault FaultInWhy(const std::string& text) {
+  if (text.empty()) return "is empty: say which programs make this attempt";
+  return FaultInDescription(text);
+}
+
 Fault FaultInOwnPath(const std::string& path) { return FaultInPath(path); }
 
-// Reads one document on top of what `profile_` already says.
+// Reads one document on top of the current contents of `profile_`.
 class ProfileReader {
  public:
   ProfileReader(const std::string& file, Profile& profile) : fields_(file), profile_(profile) {}
@@ -122,7 +125,7 @@ class ProfileReader {
         {"extends", [](const YamlNode&) { return Status(); }},
         {"description",
          [this](const YamlNode& node) { return fields_.Checked(node, profile_.description, FaultInDescription); }},
-        {"tier", [this](const YamlNode& node) { return fields_.Choose(node, kTierNames, profile_.tier); }},
+        {"strength", [this](const YamlNode& node) { return fields_.Choose(node, kStrengthNames, profile_.strength); }},
         {"namespaces", method(&ProfileReader::Namespaces)},
         {"system_paths", list(profile_.system_paths, FaultInSystemPath)},
         {"etc_paths", list(profile_.etc_paths, FaultInEtcPath)},
@@ -133,12 +136,13 @@ class ProfileReader {
         {"writable_paths", method(&ProfileReader::WritablePaths)},
         {"seccomp", method(&ProfileReader::Seccomp)},
         {"landlock", [this](const YamlNode& node) { return fields_.Truth(node, profile_.landlock); }},
-        {"capabilities", choices(profile_.capabilities, kCapabilities)},
+        {"capabilities", choices(profile_.capabilities, linux_sys::kCapabilityNames)},
         {"no_new_privileges", [this](const YamlNode& node) { return fields_.Truth(node, profile_.no_new_privileges); }},
         {"limits", method(&ProfileReader::Limits)},
         {"network", method(&ProfileReader::Network)},
         {"environment", method(&ProfileReader::Environment)},
         {"ignored_writes", list(profile_.ignored_writes, FaultInWriteComponent)},
+        {"probes", method(&ProfileReader::Probes)},
         {"on_violation",
          [this](const YamlNode& node) { return fields_.Choose(node, kOnViolation, profile_.on_violation); }},
         {"start", [this](const YamlNode& node) { return fields_.Choose(node, kStartNames, profile_.start); }},
@@ -190,7 +194,11 @@ class ProfileReader {
            [&](const YamlNode& value) {
              return fields_.Checked(value, mount.source, [](const std::string& path) { return FaultInHostPath(path); });
            }},
-          {"target", [&](const YamlNode& value) { return fields_.Checked(value, mount.target, FaultInOwnTarget); }},
+          {"target",
+           [&](const YamlNode& value) {
+             return fields_.Checked(value, mount.target,
+                                    [](const std::string& path) { return FaultInMountTarget(path); });
+           }},
           {"access", [&](const YamlNode& value) { return fields_.Choose(value, kAccessNames, mount.access); }},
       };
       CAISSON_TRY_VOID(fields_.Map(item, keys));
@@ -202,6 +210,33 @@ class ProfileReader {
         }
       }
       profile_.mounts.push_back(std::move(mount));
+      return {};
+    });
+  }
+
+  Status Probes(const YamlNode& node) {
+    profile_.probes.clear();
+    return fields_.Items(node, [this](const YamlNode& item) -> Status {
+      ProbeRule probe;
+      size_t reason = 0;
+      const YamlKey keys[] = {
+          {"reason",
+           [&](const YamlNode& value) -> Status {
+             CAISSON_TRY_VOID(fields_.Choose(value, kProbeReasons, reason));
+             probe.reason = kProbeReasons[reason];
+             return {};
+           }},
+          {"write", [&](const YamlNode& value) { return fields_.Checked(value, probe.write, FaultInProbePath); }},
+          {"why", [&](const YamlNode& value) { return fields_.Checked(value, probe.why, FaultInWhy); }},
+      };
+      CAISSON_TRY_VOID(fields_.Map(item, keys));
+      if (probe.reason.empty() == probe.write.empty())
+        return fields_.At(item, "a probe has either a reason or a path to write");
+      if (probe.why.empty()) return fields_.At(item, "a probe needs its why");
+      for (const ProbeRule& other : profile_.probes) {
+        if (other.name() == probe.name()) return fields_.At(item, Quoted(probe.name()) + " is listed twice");
+      }
+      profile_.probes.push_back(std::move(probe));
       return {};
     });
   }
@@ -222,7 +257,8 @@ class ProfileReader {
            return {};
          }},
         {"allow", [this](const YamlNode& value) { return SystemCalls(value, profile_.seccomp.allow); }},
-        {"deny", [this](const YamlNode& value) { return SystemCalls(value, profile_.seccomp.deny); }},
+        {"deny",
+         [this](const YamlNode& value) { return fields_.Texts(value, profile_.seccomp.deny, FaultInDeniedCall); }},
     };
     CAISSON_TRY_VOID(fields_.Map(node, keys));
     for (const std::string& name : profile_.seccomp.allow) {
@@ -258,10 +294,79 @@ class ProfileReader {
            return fields_.Texts(value, profile_.network.allow,
                                 [](const std::string& entry) { return FaultInAllowEntry(entry); });
          }},
+        {"deny",
+         [this](const YamlNode& value) {
+           return fields_.Texts(value, profile_.network.deny,
+                                [](const std::string& entry) { return FaultInDenyEntry(entry); });
+         }},
+        {"pool",
+         [this](const YamlNode& value) -> Status {
+           CAISSON_TRY(profile_.network.pool, fields_.Text(value));
+           if (const Fault fault = FaultInPool(profile_.network.pool))
+             return fields_.At(value, Quoted(profile_.network.pool) + " " + *fault);
+           return {};
+         }},
+        {"private_ranges",
+         [this](const YamlNode& value) {
+           return fields_.Texts(value, profile_.network.private_ranges,
+                                [](const std::string& range) { return FaultInAddressRange(range); });
+         }},
+        {"hosts", [this](const YamlNode& value) { return NetworkHosts(value); }},
+        {"host_ports", [this](const YamlNode& value) { return HostPorts(value); }},
+        {"credentials",
+         [this](const YamlNode& value) {
+           return fields_.Texts(value, profile_.network.credentials,
+                                [](const std::string& name) { return FaultInCredentialName(name); });
+         }},
+        {"ask", [this](const YamlNode& value) { return fields_.Truth(value, profile_.network.ask); }},
+        {"limits", [this](const YamlNode& value) { return NetworkQuotas(value); }},
     };
     CAISSON_TRY_VOID(fields_.Map(node, keys));
     if (profile_.network.mode == NetworkMode::kNone && !profile_.network.allow.empty())
       return fields_.At(node, "hosts are allowed but the mode is none");
+    if (profile_.network.mode == NetworkMode::kNone &&
+        (!profile_.network.host_ports.empty() || !profile_.network.credentials.empty() || profile_.network.ask))
+      return fields_.At(node, "host_ports, credentials and ask need the mode allowlist");
+    return {};
+  }
+
+  Status HostPorts(const YamlNode& node) {
+    std::vector<std::string> ports;
+    CAISSON_TRY_VOID(fields_.Texts(node, ports, [](const std::string& port) { return FaultInPort(port); }));
+    profile_.network.host_ports.clear();
+    for (const std::string& port : ports)
+      profile_.network.host_ports.push_back(static_cast<uint16_t>(std::stoul(port)));
+    return {};
+  }
+
+  Status NetworkQuotas(const YamlNode& node) {
+    std::vector<YamlKey> keys;
+    for (const NetworkLimitField& field : kNetworkLimitFields) {
+      keys.push_back({field.name, [this, &field](const YamlNode& value) -> Status {
+                        CAISSON_TRY(const std::string text, fields_.Text(value));
+                        int64_t& limit = profile_.network.limits.*field.value;
+                        if (field.may_be_none && text == "none") return limit = 0, Status();
+                        const Result<int64_t> number = field.is_size ? ParseSize(text) : ParseCount(text);
+                        if (!number || *number < 1 || *number > field.most)
+                          return fields_.At(value, Quoted(text) + " is no number from 1 to " +
+                                                       std::to_string(field.most) +
+                                                       (field.may_be_none ? ", nor none" : ""));
+                        limit = *number;
+                        return {};
+                      }});
+    }
+    return fields_.Map(node, keys);
+  }
+
+  Status NetworkHosts(const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::kMap) return fields_.At(node, "expected names and addresses");
+    profile_.network.hosts.clear();
+    for (const YamlField& field : node.fields) {
+      CAISSON_TRY(const std::string address, fields_.Text(field.value));
+      if (const Fault fault = FaultInHostEntry(field.key.text, address))
+        return fields_.At(field.value, Quoted(field.key.text + ": " + address) + " " + *fault);
+      profile_.network.hosts.emplace_back(field.key.text, address);
+    }
     return {};
   }
 
@@ -323,7 +428,7 @@ class ProfileReader {
     return {};
   }
 
-  // Across keys, so only when all are read.
+  // Compares several keys, so it runs after all of them are read.
   Status CheckMountTargets(const YamlNode& document) const {
     const YamlNode* at = document.Find("mounts");
     for (const ProfileMount& mount : profile_.mounts) {
@@ -358,7 +463,7 @@ Result<int64_t> ReadLimit(const LimitField& field, std::string_view text) {
   const bool plain = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   switch (field.unit) {
     case LimitUnit::kMilliseconds:
-      // A bare number is in the unit of the limit's name. With a point it would silently be seconds.
+      // A bare number is in the unit of the limit's name. With a decimal point it would silently be read as seconds.
       if (!plain && !text.empty() && IsDigit(text.back()))
         return Error::Invalid(std::string(field.name) + ": " + Quoted(text) + " needs a unit, as in 1.5s");
       value = plain ? ParseCount(text) : ParseDuration(text);

@@ -1,5 +1,5 @@
-// Reads isolation profiles. A file is taken whole or refused with the line and column of its first fault; there is no
-// such thing as a partly loaded profile.
+// Reads isolation profiles. A file is accepted completely or refused with the line and column of its first fault; a
+// profile is never loaded in part.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace caisson::policy {
 
-// The part of a profile that names it and its parent, for whoever has to find that parent first.
+// The part of a profile that names it and its parent, for a caller that must find the parent first.
 struct ProfileHead {
   std::string name;
   std::string extends;  // empty: none
@@ -20,7 +20,7 @@ struct ProfileHead {
 };
 Result<ProfileHead> ReadProfileHead(const YamlNode& document, const std::string& file);
 
-// What the document says on top of `parent`: maps are merged key by key, everything else is replaced.
+// Applies the document on top of `parent`: maps are merged key by key, everything else is replaced.
 Result<Profile> ReadProfile(const YamlNode& document, const std::string& file, const Profile& parent);
 
 // "512M", "1.5", "30s" in the limit's own unit; a plain number is in the unit of its name. The fault says which

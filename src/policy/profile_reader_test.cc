@@ -1,4 +1,5 @@
-// The corpus in tests/schemas/corpus/profile says what is refused and where; here is what an accepted profile becomes.
+// The corpus in tests/schemas/corpus/profile says what is refused and where; these tests show what accepted profiles
+// become.
 #include "policy/profile_reader.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ TEST(ProfileReaderTest, MapsAreMergedAndListsReplaced) {
 TEST(ProfileReaderTest, SetsEveryKey) {
   const Profile mine = OnTop(R"(
 description: all
-tier: microvm
+strength: microvm
 namespaces: [user, time]
 etc_paths: [/etc/ssl/certs]
 devices: ["null"]
@@ -52,11 +53,12 @@ no_new_privileges: false
 network: {mode: allowlist, allow: [example.org]}
 environment: {NEW: x, HOME: null, LANG: C}
 ignored_writes: [x]
+probes: [{reason: syscall.fanotify, why: watchers}, {write: /var/lib/mine, why: mine}]
 on_violation: report
 allow_degraded: [landlock]
 project: {root_path: /srv, allowed_paths: [{path: a, access: rw}], denied_paths: [b]}
 )");
-  EXPECT_EQ(mine.tier, Tier::kMicroVm);
+  EXPECT_EQ(mine.strength, Strength::kMicroVm);
   EXPECT_EQ(mine.namespaces, 0b10000001);
   EXPECT_TRUE(mine.proc.pids_only);
   ASSERT_EQ(mine.mounts.size(), 1u);
@@ -65,6 +67,10 @@ project: {root_path: /srv, allowed_paths: [{path: a, access: rw}], denied_paths:
   EXPECT_EQ(mine.seccomp.filter, "strict");
   EXPECT_FALSE(mine.landlock || mine.no_new_privileges);
   EXPECT_EQ(mine.network.mode, NetworkMode::kAllowlist);
+  ASSERT_EQ(mine.probes.size(), 2u);  // they replace the parent's
+  EXPECT_EQ(mine.probes[0].reason, "syscall.fanotify");
+  EXPECT_EQ(mine.probes[1].write, "/var/lib/mine");
+  EXPECT_EQ(mine.probes[1].why, "mine");
   EXPECT_EQ(mine.on_violation, OnViolation::kReport);
   EXPECT_TRUE(mine.Allows("landlock"));
   EXPECT_FALSE(mine.Allows("cgroup"));
@@ -82,7 +88,7 @@ project: {root_path: /srv, allowed_paths: [{path: a, access: rw}], denied_paths:
 }
 
 TEST(ProfileReaderTest, JudgesWhatTwoFilesSayTogether) {
-  // The parent allows hosts, the child only turns the mode off.
+  // The parent allows hosts; the child only turns the mode off.
   const Profile parent = OnTop("network: {mode: allowlist, allow: [example.org]}\nseccomp: {allow: [bpf]}\n");
   const auto child = [&](const std::string& yaml) {
     const Result<YamlNode> document = ReadYaml("version: 1\nname: child\n" + yaml, "c");
@@ -110,7 +116,7 @@ TEST(ProfileReaderTest, ReadsLimitsInTheirUnits) {
   };
   EXPECT_EQ(read("command_timeout_ms", "1500"), 1500);
   EXPECT_EQ(read("command_timeout_ms", "1.5s"), 1500);
-  EXPECT_EQ(read("command_timeout_ms", "1.5"), -1);  // of what?
+  EXPECT_EQ(read("command_timeout_ms", "1.5"), -1);  // the unit is missing
   EXPECT_EQ(read("command_timeout_ms", ".5"), -1);
   EXPECT_EQ(read("command_timeout_ms", ""), -1);
   EXPECT_EQ(read("command_timeout_ms", "366000000h"), -1);
@@ -130,6 +136,10 @@ TEST(ProfileReaderTest, ReadsLimitsInTheirUnits) {
 
 TEST(ProfileReaderTest, SaysWhatWasProbablyMeant) {
   EXPECT_EQ(Fault("namespace: []"), "mine.yaml:3:1: unknown key \"namespace\"; did you mean \"namespaces\"?");
+  for (const char* name : {"kill", "wait4", "exit_group", "vfork", "recvmsg", "prctl"}) {
+    const std::string fault = Fault(std::string("seccomp: {deny: [") + name + "]}");
+    EXPECT_NE(fault.find(std::string("\"") + name + "\" cannot be denied"), std::string::npos) << fault;
+  }
   EXPECT_EQ(Fault("seccomp: {deny: [ptrase]}"),
             "mine.yaml:3:18: \"ptrase\" is no system call of this architecture; did you mean \"ptrace\"?");
   EXPECT_EQ(FaultInSyscallName("openat"), std::nullopt);

@@ -1,4 +1,4 @@
-// Finds profiles by name: the built-in ones, and an operator's own in one directory.
+// Finds profiles by name: the built-in profiles, and the operator's profiles in one directory.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ class ProfileStore {
  public:
   explicit ProfileStore(std::string directory = kProfileDirectory) : directory_(std::move(directory)) {}
 
-  // A built-in profile or NAME.yaml of the directory. A name is not a path: this is what requests may use.
+  // A built-in profile or NAME.yaml of the directory. A name is not a path; requests may use only names.
   Result<Profile> Find(const std::string& name) const;
 
-  // The same, or a file when the text has a slash or ends in .yaml: this is what an operator may use. What the file
-  // extends is looked for among the built-in profiles, beside the file, and in the directory.
+  // The same, or a file when the text has a slash or ends in .yaml; only an operator may use this. The parent that the
+  // file extends is searched among the built-in profiles, beside the file, and in the directory.
   Result<Profile> FindOrLoad(const std::string& name_or_file) const;
 
-  // Names of the built-in ones and of the files in the directory, in order. The files may still be faulty.
+  // Names of the built-in profiles, then of the files in the directory, both sorted. The files may still be faulty.
   std::vector<std::string> Names() const;
 
  private:

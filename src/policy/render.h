@@ -1,20 +1,46 @@
-// The same profile in the words of other tools. Each is a pure function of the profile, in a file of its own below
-// render/; what a tool cannot say is left to the walls it can, and docs/operator/lsm-profiles.md names the difference.
+// Renders a profile in the formats of other tools. Each rendering is a pure function of the profile, in its own file
+// below render/. Where a tool cannot express a wall, the rendering relies on the walls that the tool has;
+// docs/operator/lsm-profiles.md lists the differences.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "policy/profile.h"
 
 namespace caisson::policy {
 
-// `format` is one of oci, seccomp, apparmor, selinux, docker, kubernetes. kInvalid names them when it is none.
+// `format` is one of oci, seccomp, apparmor, selinux, docker, kubernetes. For any other, kInvalid lists these.
 Result<std::string> Render(std::string_view format, const Profile& profile);
 
+// A directory or file of the host that a bundle shows inside.
+struct BundleMount {
+  std::string source, target;
+  bool writable = false;
+  bool executable = true;
+};
+
+// The bundle of one run, in which caisson-agent runs the commands. The agent sets limits per process, Landlock and the
+// filter on them: an outer filter would refuse what the agent observes, before the agent sees it.
+struct Bundle {
+  std::string agent;                 // the program, on the host
+  std::vector<std::string> present;  // the paths of the profile that this host has
+  std::vector<BundleMount> mounts;
+  std::string scratch;  // a directory with one subdirectory for each writable path, by its last component
+  // The workspace is a file system of its own that may hold this much; 0: one of the mounts is the workspace.
+  int64_t workspace_bytes = 0;
+  int64_t first_host_id = 0;
+  std::string cgroup;
+};
+inline constexpr char kAgentInside[] = "/.caisson/agent";
+
 namespace render {
-Result<std::string> Oci(const Profile& profile);         // config.json of an OCI bundle
+Result<std::string> Oci(const Profile& profile);  // config.json of an OCI bundle
+// The same document for one run: `profile` has the run's limits.
+Result<std::string> OciBundle(const Profile& profile, const Bundle& bundle);
 Result<std::string> Seccomp(const Profile& profile);     // the profile file Docker and Kubernetes take
 Result<std::string> AppArmor(const Profile& profile);    // an AppArmor 3 profile
 Result<std::string> SeLinux(const Profile& profile);     // a CIL module

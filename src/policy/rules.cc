@@ -1,6 +1,9 @@
 #include "policy/rules.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/words.h"
@@ -16,7 +19,7 @@ constexpr const char* kSources[] = {"path", "files", "archive", "command"};
 constexpr size_t kMaxTextBytes = 1000;
 
 struct Program {
-  std::string_view prefix;  // of the program's name, so that python3.11 and gcc-12 are known too
+  std::string_view prefix;  // of the program's name, so that python3.11 and gcc-12 match too
   const char* language;
 };
 constexpr Program kPrograms[] = {{"python", "python"}, {"pypy", "python"}, {"pytest", "python"}, {"node", "javascript"},
@@ -25,7 +28,7 @@ constexpr Program kPrograms[] = {{"python", "python"}, {"pypy", "python"}, {"pyt
                                  {"cargo", "rust"},    {"rustc", "rust"},  {"ruby", "ruby"},     {"perl", "perl"},
                                  {"bash", "shell"},    {"dash", "shell"},  {"sh", "shell"},      {"make", "make"}};
 
-// What LanguageOf can say. A rule for anything else would never hold.
+// The possible answers of LanguageOf. A rule for any other language would never hold.
 constexpr const char* kLanguages[] = {"python", "javascript", "c",    "c++",   "java", "go",
                                       "rust",   "ruby",       "perl", "shell", "make", "other"};
 
@@ -38,7 +41,7 @@ Fault FaultInId(const std::string& id) {
   return IsWord(id, "._-", 64) ? Fault() : Fault("is not 1 to 64 letters, digits, dots, underscores and hyphens");
 }
 
-// Overrides are compared with the real names of things, so a path spelt another way would never hold.
+// Overrides are compared with canonical paths, so a path with another spelling would never match.
 Fault FaultInGrantedPath(const std::string& path) {
   if (Fault fault = FaultInHostPath(path)) return fault;
   return path == "/" ? std::nullopt : FaultInFileName(path.substr(1));
@@ -68,7 +71,7 @@ class RulesReader {
          [this](const YamlNode& node) { return fields_.Checked(node, rules_.lock_owner, FaultInSentence); }},
         {"command_line",
          [this](const YamlNode& node) { return fields_.Choose(node, kCommandLine, rules_.command_line_trusted); }},
-        {"tiers", [this](const YamlNode& node) { return Tiers(node); }},
+        {"strengths", [this](const YamlNode& node) { return Strengths(node); }},
         {"risk",
          [this](const YamlNode& node) {
            return fields_.Items(node, [this](const YamlNode& item) { return Risk(item); });
@@ -86,11 +89,11 @@ class RulesReader {
   }
 
  private:
-  Status Tiers(const YamlNode& node) {
+  Status Strengths(const YamlNode& node) {
     std::vector<YamlKey> keys;
-    for (size_t i = 0; i < kTierNames.size(); ++i) {
-      keys.push_back({kTierNames[i], [this, i](const YamlNode& value) {
-                        return fields_.Checked(value, rules_.tier_reasons[i], FaultInSentence);
+    for (size_t i = 0; i < kStrengthNames.size(); ++i) {
+      keys.push_back({kStrengthNames[i], [this, i](const YamlNode& value) {
+                        return fields_.Checked(value, rules_.strength_reasons[i], FaultInSentence);
                       }});
     }
     return fields_.Map(node, keys);
@@ -101,13 +104,13 @@ class RulesReader {
     const YamlKey keys[] = {
         {"id", [&](const YamlNode& value) { return fields_.Checked(value, rule.id, FaultInId); }},
         {"when", [&](const YamlNode& value) { return When(value, rule); }},
-        {"tier", [&](const YamlNode& value) { return fields_.Choose(value, kTierNames, rule.tier); }},
+        {"strength", [&](const YamlNode& value) { return fields_.Choose(value, kStrengthNames, rule.strength); }},
         {"approval", [&](const YamlNode& value) { return fields_.Checked(value, rule.approval, FaultInId); }},
         {"why", [&](const YamlNode& value) { return fields_.Checked(value, rule.why, FaultInSentence); }},
     };
     CAISSON_TRY_VOID(fields_.Map(node, keys));
-    if (rule.id.empty() || rule.why.empty() || node.Find("tier") == nullptr)
-      return fields_.At(node, "a rule needs id, tier and why");
+    if (rule.id.empty() || rule.why.empty() || node.Find("strength") == nullptr)
+      return fields_.At(node, "a rule needs id, strength and why");
     for (const RiskRule& other : rules_.risk) {
       if (other.id == rule.id) return fields_.At(node, "a second rule with the id " + Quoted(rule.id));
     }
@@ -125,7 +128,7 @@ class RulesReader {
          [&](const YamlNode& value) -> Status {
            if (value.kind != YamlNode::Kind::kMap) return fields_.At(value, "expected labels and values");
            for (const auto& field : value.fields) {
-             // A name that no request can have is a rule that never holds.
+             // A rule with a label that no request can have would never hold.
              if (!IsWord(field.key.text, "._/-", 63)) {
                return fields_.At(field.key, Quoted(field.key.text) +
                                                 " cannot be a label: 1 to 63 letters, digits or characters of ._/-");
@@ -225,6 +228,22 @@ class RulesReader {
            for (std::string& host : hosts) grants.emplace_back(AllowNetwork{std::move(host)});
            return {};
          }},
+        {"allow_host_port",
+         [&](const YamlNode& value) -> Status {
+           std::vector<std::string> ports;
+           CAISSON_TRY_VOID(fields_.Texts(value, ports, [](const std::string& port) { return FaultInPort(port); }));
+           for (const std::string& port : ports)
+             grants.emplace_back(AllowHostPort{static_cast<uint16_t>(std::stoul(port))});
+           return {};
+         }},
+        {"allow_credential",
+         [&](const YamlNode& value) -> Status {
+           std::vector<std::string> names;
+           CAISSON_TRY_VOID(
+               fields_.Texts(value, names, [](const std::string& name) { return FaultInCredentialName(name); }));
+           for (std::string& name : names) grants.emplace_back(AllowCredential{std::move(name)});
+           return {};
+         }},
     };
     CAISSON_TRY_VOID(fields_.Map(node, keys));
     if (node.fields.size() != 1 || grants.empty()) return fields_.At(node, "a grant is of exactly one type");
@@ -259,16 +278,20 @@ bool IsRulesDocument(std::string_view text) {
 Result<Rules> ReadRules(std::string_view text, const std::string& file) {
   CAISSON_TRY(const YamlNode document, ReadYaml(text, file));
   Rules rules;
-  rules.command_line_trusted = false;  // a file must say that it trusts
-  rules.tier_reasons = BuiltInRules().tier_reasons;
+  rules.command_line_trusted = false;  // a file must state its trust explicitly
+  rules.strength_reasons = BuiltInRules().strength_reasons;
   CAISSON_TRY_VOID(RulesReader(file, rules).Read(document));
   return rules;
 }
 
-Result<Rules> LoadRules(const std::string& path) {
-  if (path.empty()) return BuiltInRules();
-  CAISSON_TRY(const std::string text, ReadPolicyFile(path));
-  return ReadRules(text, path);
+Result<Rules> LoadRules(const std::string& path, const std::string& installed) {
+  std::string file = path;
+  if (file.empty()) {
+    if (::access(installed.c_str(), F_OK) != 0 && errno == ENOENT) return BuiltInRules();
+    file = installed;
+  }
+  CAISSON_TRY(const std::string text, ReadPolicyFile(file));
+  return ReadRules(text, file);
 }
 
 std::string LanguageOf(const std::vector<std::string>& argv) {

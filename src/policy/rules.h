@@ -1,5 +1,5 @@
-// The rules an operator sets above all profiles: which overrides are granted to whom, and how much isolation and whose
-// approval a request needs for what it is. profiles/policy.yaml holds the built-in ones.
+// The rules that an operator sets above all profiles: which overrides each role has, and how much isolation and whose
+// approval a request needs, depending on its properties. profiles/policy.yaml holds the built-in rules.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace caisson::policy {
 enum class Ask { kNetwork, kWritableMount, kOverride, kInstall };
 inline constexpr std::array<const char*, 4> kAskNames = {"network", "rw_mount", "override", "install"};
 
-// What is known of a request before anything of it runs.
+// The facts about a request that are known before any of its code runs.
 struct RequestFacts {
   std::string source;  // "path", "files", "archive", "command"
   std::map<std::string, std::string> labels;
@@ -34,8 +34,8 @@ struct RiskRule {
   std::vector<std::string> languages;
   std::vector<Ask> asks;                      // any of them
   std::map<std::string, std::string> labels;  // all of them
-  Tier tier = Tier::kNative;                  // the weakest that will do
-  std::string approval;                       // whose; empty: nobody's
+  Strength strength = Strength::kNative;      // the weakest strength that suffices
+  std::string approval;                       // the role that must approve; empty: none
   std::string why;
 
   bool Matches(const RequestFacts& facts) const;
@@ -43,24 +43,27 @@ struct RiskRule {
 
 struct Rules {
   std::string name;
-  std::string lock_owner;            // who approves changes of isolation
-  bool command_line_trusted = true;  // flags that loosen a profile are grants of whoever types them
-  std::array<std::string, kTierNames.size()> tier_reasons;
+  std::string lock_owner;            // the role that approves changes of isolation
+  bool command_line_trusted = true;  // flags that loosen a profile count as grants of the caller
+  std::array<std::string, kStrengthNames.size()> strength_reasons;
   std::vector<RiskRule> risk;
   std::vector<Override> overrides;
 };
 
 const Rules& BuiltInRules();
 
-// True when the text calls itself `kind: policy`, whatever else it is.
+// True when the text contains `kind: policy`, even if the rest is faulty.
 bool IsRulesDocument(std::string_view text);
 Result<Rules> ReadRules(std::string_view text, const std::string& file);
-// The rules in force: `path`, or the built-in ones when it is empty.
-Result<Rules> LoadRules(const std::string& path);
+// The rules of the machine, which every program uses unless the caller names others.
+inline constexpr char kInstalledRules[] = "/etc/caisson/policy.yaml";
+// The rules in force: the file `path`; if `path` is empty, the file `installed` where it exists; else the built-in
+// rules. A file that exists and cannot be read is an error.
+Result<Rules> LoadRules(const std::string& path, const std::string& installed = kInstalledRules);
 
 // "python", "c", …, from what a command starts.
 std::string LanguageOf(const std::vector<std::string>& argv);
-// True for commands that install packages: they run code that nobody here has seen.
+// True for commands that install packages: they run code that neither the request nor the operator supplied.
 bool IsInstallStep(std::string_view tier, const std::vector<std::string>& argv);
 
 }  // namespace caisson::policy

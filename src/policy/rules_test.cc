@@ -1,4 +1,4 @@
-// The corpus in tests/schemas/corpus/policy says what is refused and where; here is what accepted rules mean.
+// The corpus in tests/schemas/corpus/policy says what is refused and where; these tests show what accepted rules mean.
 #include "policy/rules.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ Rules MustRead(const std::string& body) {
 }
 
 RiskRule RuleWhen(const std::string& when) {
-  return MustRead("risk: [{id: a, tier: gvisor, why: x, when: " + when + "}]").risk.at(0);
+  return MustRead("risk: [{id: a, strength: gvisor, why: x, when: " + when + "}]").risk.at(0);
 }
 
 TEST(RulesTest, EveryConditionMustHold) {
@@ -72,15 +72,17 @@ TEST(RulesTest, AFileMustSayThatItTrusts) {
   EXPECT_FALSE(MustRead("risk: []").command_line_trusted);
   EXPECT_TRUE(MustRead("risk: []\ncommand_line: trusted").command_line_trusted);
   EXPECT_TRUE(BuiltInRules().command_line_trusted);
-  EXPECT_EQ(MustRead("risk: []\ntiers: {gvisor: mine}").tier_reasons[1], "mine");
-  EXPECT_EQ(MustRead("risk: []").tier_reasons, BuiltInRules().tier_reasons);
+  EXPECT_EQ(MustRead("risk: []\nstrengths: {gvisor: mine}").strength_reasons[static_cast<size_t>(Strength::kGvisor)],
+            "mine");
+  EXPECT_EQ(MustRead("risk: []").strength_reasons, BuiltInRules().strength_reasons);
 }
 
 TEST(RulesTest, KnowsItsOwnKind) {
   EXPECT_TRUE(IsRulesDocument("kind: policy\nnonsense: true"));
   for (const char* text : {"kind: profile", "[kind, policy]", "", "kind: [policy]", "kind: policy\nkind: policy"})
     EXPECT_FALSE(IsRulesDocument(text)) << text;
-  EXPECT_EQ(LoadRules("")->name, BuiltInRules().name);
+  EXPECT_EQ(LoadRules("", "/nonexistent")->name, BuiltInRules().name);
+  EXPECT_FALSE(LoadRules("", "/proc/self/mem")) << "installed rules that cannot be read are not the built-in ones";
   EXPECT_FALSE(LoadRules("/nonexistent"));
 }
 

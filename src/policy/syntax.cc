@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "base/words.h"
+#include "network/rule.h"
+#include "policy/destinations.h"
 
 namespace caisson::policy {
 namespace {
@@ -93,7 +95,7 @@ bool IsUrlCharacter(char c) {
   return c > 0x20 && c < 0x7F && std::string_view("\"<>\\^`{|}#").find(c) == std::string_view::npos;
 }
 
-// "[::1]" and the like: only the characters are checked; whoever connects parses the address.
+// "[::1]" and the like: only the characters are checked; the code that connects parses the address.
 bool IsBracketedIpv6(std::string_view host) {
   return host.size() > 4 && host.front() == '[' && host.back() == ']' &&
          std::all_of(host.begin() + 1, host.end() - 1, [](char c) { return IsHexDigit(c) || c == ':' || c == '.'; }) &&
@@ -187,7 +189,7 @@ Fault FaultInFileName(std::string_view name) {
 }
 
 std::optional<NameClash> FindFileUsedAsDirectory(std::vector<std::string_view> names) {
-  // With "/" before every other byte, all names below a file follow it directly, so neighbours tell.
+  // With "/" before every other byte, all names below a file directly follow it, so comparing neighbours suffices.
   const auto rank = [](char c) { return c == '/' ? 0 : static_cast<int>(static_cast<unsigned char>(c)) + 1; };
   std::sort(names.begin(), names.end(), [rank](std::string_view a, std::string_view b) {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
@@ -197,6 +199,26 @@ std::optional<NameClash> FindFileUsedAsDirectory(std::vector<std::string_view> n
     if (IsAtOrBelow(names[i], names[i - 1])) return NameClash{names[i - 1], names[i]};
   }
   return std::nullopt;
+}
+
+Fault FaultInImageName(std::string_view name) {
+  constexpr size_t kMaxNameBytes = 128;
+  // SECURITY: a name becomes a file name; it must not be "." or "..", nor hidden.
+  if (!IsWord(name, "._-:", kMaxNameBytes) || name[0] == '.' || name[0] == '-' || name[0] == ':')
+    return "must be 1 to 128 letters, digits or characters of \"._-:\", and begin with a letter or digit";
+  for (const std::string_view scheme : {"sha256:", "venv:", "docker:", "docker-daemon:"}) {
+    if (name.substr(0, scheme.size()) == scheme)
+      return "must not begin with \"" + std::string(scheme) + "\", which means something else";
+  }
+  return std::nullopt;
+}
+
+Fault FaultInImageReference(std::string_view reference) {
+  constexpr std::string_view kScheme = "sha256:";
+  if (reference.substr(0, kScheme.size()) != kScheme) return FaultInImageName(reference);
+  const std::string_view digits = reference.substr(kScheme.size());
+  if (IsSha256Hex(digits) && digits.find_first_of("ABCDEF") == digits.npos) return std::nullopt;
+  return "must have 64 hex digits in lower case behind \"sha256:\"";
 }
 
 Fault FaultInWorkingDirectory(std::string_view path) {
@@ -223,6 +245,10 @@ Fault FaultInMountTarget(std::string_view path) {
        {"/proc", "/dev", "/sys", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}) {
     if (IsAtOrBelow(path, directory)) return "must not be at or below " + std::string(directory);
   }
+  for (const std::string_view own : {"/scratch", "/tmp", "/workspace"}) {
+    if (path == own) return "is made for each sandbox: choose a path below it, or another";
+  }
+  if (IsAtOrBelow(path, "/var/tmp")) return "must not be at or below /var/tmp, which is a link to /tmp: choose /tmp/…";
   return std::nullopt;
 }
 
@@ -236,21 +262,60 @@ Fault FaultInArtifactGlob(std::string_view glob) {
 }
 
 Fault FaultInAllowEntry(std::string_view entry) {
-  std::string_view host = entry;
-  if (const size_t colon = entry.find(':'); colon != std::string_view::npos) {
-    host = entry.substr(0, colon);
-    if (!IsPort(entry.substr(colon + 1))) return "has a bad port; write host or host:port with a port from 1 to 65535";
+  if (entry.substr(0, kClassPrefix.size()) == kClassPrefix) {
+    const std::string_view name = entry.substr(kClassPrefix.size());
+    if (FindDestinationClass(name) != nullptr) return std::nullopt;
+    std::vector<std::string_view> known;
+    for (const DestinationClass& one : BuiltInDestinations()) known.push_back(one.name);
+    const std::string_view nearest = Nearest(name, known);
+    return "names no class of destinations" +
+           (nearest.empty() ? "" : "; did you mean " + Quoted(std::string(kClassPrefix) + std::string(nearest)) + "?");
   }
-  const size_t stars = std::min(host.find_first_not_of('*'), host.size());
-  if (stars == 0) return FaultInHostName(host);
-  const std::string_view base = host.substr(std::min(stars + 1, host.size()));
-  if (stars > 2 || host.size() == stars || host[stars] != '.') {
-    return "has a bad wildcard; write *.example.org for one label or **.example.org for any number of labels";
-  }
-  if (Fault fault = FaultInHostName(base)) return fault;
-  const std::vector<std::string_view> labels = Split(base, '.');
-  if (labels.size() < 2) return "is too wide: at least two labels must follow the wildcard";
-  if (CouldBeNumber(labels.back())) return "has a wildcard in an IP address";
+  const Result<network::Rule> rule = network::ParseAllowRule(entry);
+  return rule ? std::nullopt : Fault(rule.error().message);
+}
+
+Fault FaultInDenyEntry(std::string_view entry) {
+  const Result<network::Rule> rule = network::ParseDenyRule(entry);
+  return rule ? std::nullopt : Fault(rule.error().message);
+}
+
+Fault FaultInPort(std::string_view port) {
+  if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string_view::npos ||
+      port[0] == '0' || std::stoul(std::string(port)) > 65535)
+    return "is no port from 1 to 65535";
+  return std::nullopt;
+}
+
+Fault FaultInCredentialName(std::string_view name) {
+  return IsWord(name, "._-", 64) ? Fault() : Fault("is not 1 to 64 letters, digits, dots, underscores and hyphens");
+}
+
+Fault FaultInPool(std::string_view range) {
+  constexpr char kExpected[] = "must be a range of IPv4 addresses with 8 to 28 bits, as 198.18.0.0/15 is";
+  constexpr int kIpv4Bits = 96, kMinBits = 8, kMaxBits = 28;  // of 128
+  const Result<network::AddressRange> parsed = network::AddressRange::Parse(range);
+  if (!parsed || !parsed->prefix.is_ipv4() || parsed->bits < kIpv4Bits + kMinBits ||
+      parsed->bits > kIpv4Bits + kMaxBits)
+    return kExpected;
+  const uint64_t size = uint64_t{1} << (128 - parsed->bits);
+  const uint32_t first = parsed->prefix.ipv4();
+  if (first % size != 0) return "must begin at the first address of the range";
+  const uint32_t top = first >> 24, last = static_cast<uint32_t>(first + size - 1) >> 24;
+  if (top == 0 || (top <= 127 && last >= 127) || last >= 224)
+    return "must not hold loopback, multicast or reserved addresses";
+  return std::nullopt;
+}
+
+Fault FaultInAddressRange(std::string_view range) {
+  const Result<network::AddressRange> parsed = network::AddressRange::Parse(range);
+  return parsed ? std::nullopt : Fault("must be an address or a range of them, as 10.1.0.0/16 is");
+}
+
+Fault FaultInHostEntry(std::string_view name, std::string_view address) {
+  const Result<network::Host> host = network::Host::Parse(name);
+  if (!host) return host.error().message;
+  if (host->address || !network::Address::Parse(address)) return "must be a name and its address";
   return std::nullopt;
 }
 

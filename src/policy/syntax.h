@@ -12,7 +12,7 @@
 
 namespace caisson::policy {
 
-// What is wrong with a text, as the rest of a sentence that begins with its path; nothing when it is right.
+// The fault of a text, phrased as the rest of a sentence that begins with its path; nothing when the text is valid.
 using Fault = std::optional<std::string>;
 
 // ASCII letters, digits and `others`, from 1 to `max_bytes` bytes.
@@ -26,7 +26,7 @@ bool IsAtOrBelow(std::string_view path, std::string_view directory);
 
 std::string ToLowerAscii(std::string text);
 
-// What no path may be: empty, with a NUL, or longer than the kernel takes.
+// The faults of any path: empty, with a NUL, or longer than the kernel accepts.
 Fault FaultInPath(std::string_view path);
 // A relative name of a source file that can mean only one file below /workspace.
 Fault FaultInFileName(std::string_view name);
@@ -37,14 +37,29 @@ struct NameClash {
 };
 std::optional<NameClash> FindFileUsedAsDirectory(std::vector<std::string_view> names);
 
+// The name of an image ("python", "python:3.12"): it becomes a file name in a store.
+Fault FaultInImageName(std::string_view name);
+// A name, or "sha256:" and 64 hex digits in lower case.
+Fault FaultInImageReference(std::string_view reference);
+
 // Absolute, and lexically /workspace, /scratch, /tmp or below.
 Fault FaultInWorkingDirectory(std::string_view path);
+// Where a request or a profile may mount something inside, judged by spelling alone: not in the trees that make up the
+// sandbox, and not in place of the directories that every sandbox has. Set-up judges the links on the way to the path
+// when it creates the sandbox.
 Fault FaultInMountTarget(std::string_view path);
 // An absolute path, as far as spelling goes.
 Fault FaultInHostPath(std::string_view path);
 Fault FaultInArtifactGlob(std::string_view glob);
 
-// "host", "host:port", "*.example.org" (one label), "**.example.org" (any number of labels).
+// The other keys of a profile's network.
+Fault FaultInDenyEntry(std::string_view entry);
+Fault FaultInPool(std::string_view range);
+Fault FaultInAddressRange(std::string_view range);
+Fault FaultInPort(std::string_view port);
+Fault FaultInCredentialName(std::string_view name);
+Fault FaultInHostEntry(std::string_view name, std::string_view address);
+// A destination that may be reached: a rule of network/rule.h, or "class:NAME" (policy/destinations.h).
 Fault FaultInAllowEntry(std::string_view entry);
 Fault FaultInCallbackUrl(std::string_view url);
 Fault FaultInTimestamp(std::string_view text);  // RFC 3339

@@ -16,7 +16,7 @@ namespace caisson::policy {
 namespace {
 
 constexpr size_t kMaxDepth = 12;
-constexpr size_t kMaxKeys = 1024;  // in one map; looking for a key twice takes the square of their number
+constexpr size_t kMaxKeys = 1024;  // in one map; the search for duplicates is quadratic
 
 struct Fault {
   int line, column;
@@ -36,7 +36,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     RefuseAnchor(mark, anchor);
     YamlNode node = At(mark, YamlNode::Kind::kScalar);
-    // Where nothing is written, yaml-cpp gives the place of what comes next; the key is what a person looks for.
+    // For an empty value yaml-cpp gives the place of the next token; a person looks for the key.
     if (!levels_.empty() && levels_.back().key && levels_.back().key->line != node.line) {
       node.line = levels_.back().key->line;
       node.column = levels_.back().key->column;
@@ -128,9 +128,9 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Level> levels_;
 };
 
-// What an editor shows as something else than a parser sees: bytes that are no text, characters that are invisible or
-// reorder what stands around them, tabs in front of a line, which mean something else to every reader, and lines that
-// begin with a percent sign, which are passed over when what they say is not known.
+// Finds text that an editor shows differently from what a parser sees: bytes that are not text, characters that are
+// invisible or reorder the text around them, tabs in front of a line, which every reader treats differently, and lines
+// that begin with a percent sign, which parsers skip when they do not know the directive.
 std::optional<Fault> FindUnreadable(std::string_view text) {
   int line = 1, column = 1;
   bool leading = true;
@@ -181,8 +181,8 @@ Result<YamlNode> ReadYaml(std::string_view text, const std::string& name) {
     return Error::Invalid(name + ": larger than " + FormatSize(int64_t{kMaxYamlBytes}) + ", which no profile needs");
   if (const std::optional<Fault> fault = FindUnreadable(text)) return Describe(name, *fault);
   try {
-    // yaml-cpp takes the end of the text for the end of a quote that was never closed, and whatever it swallowed is
-    // gone. The end of the document inside a quote is a fault to it.
+    // yaml-cpp treats the end of the text as the end of an unclosed quote and silently drops the text in it. It reports
+    // a fault when the document ends inside a quote, so an end marker is appended.
     std::istringstream stream(std::string(text) + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"));
     YAML::Parser parser(stream);
     TreeBuilder builder;
@@ -196,7 +196,7 @@ Result<YamlNode> ReadYaml(std::string_view text, const std::string& name) {
   } catch (const YAML::Exception& error) {
     if (error.msg == YAML::ErrorMsg::DOC_IN_SCALAR || error.msg == YAML::ErrorMsg::EOF_IN_SCALAR)
       return Describe(name, {error.mark.line + 1, error.mark.column + 1, "a quote is still open here"});
-    // A fault at the very end has no place of its own.
+    // A fault at the very end of the text has no position.
     return Describe(
         name, {std::max(error.mark.line, 0) + 1, std::max(error.mark.column, 0) + 1, EscapeForTerminal(error.msg)});
   }

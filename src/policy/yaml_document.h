@@ -1,7 +1,7 @@
-// YAML as policy files may use it: one document of maps, lists and scalars, each with its place in the text. Anchors,
-// aliases, tags, duplicate keys, tabs in front of a key, invisible characters and deep nesting are refused: none of
-// them is needed to say what a sandbox is, and each has been used to make a reader see something other than a person
-// does.
+// The subset of YAML that policy files may use: one document of maps, lists and scalars, each with its place in the
+// text. The reader refuses anchors, aliases, tags, duplicate keys, tabs in front of a key, invisible characters and
+// deep nesting: no sandbox description needs them, and each has been used to make a parser see something else than a
+// person does.
 #pragma once
 
 #include <cstddef>

@@ -10,6 +10,9 @@ namespace {
 
 constexpr size_t kMaxItems = 512;
 
+// Keys of earlier releases. `tier` means the stage of a check and nothing else.
+constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {{"tier", "strength"}, {"tiers", "strengths"}};
+
 template <typename Words>
 std::string ListOf(const Words& words) {
   std::string list;
@@ -35,6 +38,10 @@ Status YamlFields::Map(const YamlNode& node, std::span<const YamlKey> keys) cons
 }
 
 Error YamlFields::UnknownKey(const YamlNode& name, std::span<const std::string_view> known) const {
+  for (const auto& [old_name, new_name] : kRenamed) {
+    if (name.text == old_name && std::find(known.begin(), known.end(), new_name) != known.end())
+      return At(name, "the key " + Quoted(old_name) + " is now called " + Quoted(new_name));
+  }
   const std::string_view meant = Nearest(name.text, known);
   return At(name, "unknown key " + Quoted(name.text) + "; " +
                       (meant.empty() ? "known keys are " + ListOf(known) : "did you mean " + Quoted(meant) + "?"));

@@ -1,4 +1,4 @@
-// Typed access to a policy file. Every fault says where it is, and a misspelt key is told what it probably was.
+// Typed access to a policy file. Every fault gives its place, and the fault of a misspelt key suggests the right one.
 #pragma once
 
 #include <functional>
@@ -42,11 +42,11 @@ class YamlFields {
     value = static_cast<Enum>(index);
     return {};
   }
-  // No text twice.
+  // Refuses a text that occurs twice.
   Status Texts(const YamlNode& node, std::vector<std::string>& list,
                const std::function<Fault(const std::string&)>& check) const;
   Status Choices(const YamlNode& node, std::vector<std::string>& list, std::span<const char* const> choices) const;
-  // The only version there is.
+  // Accepts the only existing version.
   Status Version(const YamlNode& node) const;
 
  private:

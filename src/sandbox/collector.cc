@@ -18,7 +18,7 @@ namespace caisson::sandbox {
 
 namespace {
 
-// SECURITY: never out of the tree, never through a link, never onto another file system; and never blocked by a FIFO.
+// SECURITY: a path never leads out of the tree, through a link or onto another file system, and a FIFO never blocks us.
 constexpr uint64_t kResolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
 
 UniqueFd OpenEntry(int directory, const char* name, uint64_t flags) {
@@ -71,7 +71,7 @@ class Walk {
   void Contents(int file, const std::string& path) {
     std::string bytes;
     char chunk[65536];
-    // Counted as it is read: a size that was asked for first proves nothing.
+    // Counts the bytes as it reads them: the size that stat reports proves nothing.
     for (;;) {
       const ssize_t size = ::read(file, chunk, sizeof(chunk));
       if (size < 0 && errno == EINTR) continue;
@@ -96,7 +96,7 @@ class Walk {
 };
 
 bool Matches(std::string_view path, std::string_view glob) {
-  // Backtracks to the last star only, one of each kind: linear in practice and quadratic at worst.
+  // Backtracks only to the last star of each kind: linear in practice and quadratic at worst.
   size_t p = 0, g = 0, star_p = 0, star_g = std::string_view::npos, deep_p = 0, deep_g = std::string_view::npos;
   while (p < path.size()) {
     if (glob.substr(g, 2) == "**") {

@@ -1,5 +1,5 @@
-// Reads files a workload left behind. They are hostile: the tree may hold links, pipes, sparse giants and names made to
-// confuse. Called only when nothing inside is alive, so nothing changes while we look.
+// Reads files that a workload left behind. They are hostile: the tree may hold links, pipes, sparse giants and
+// misleading names. Called only when no process inside is alive, so nothing changes during the reading.
 #pragma once
 
 #include <functional>
@@ -15,9 +15,9 @@ struct CollectedFile {
 
 struct CollectorLimits {
   size_t files = 1000;
-  size_t entries = 100'000;  // looked at
+  size_t entries = 100'000;  // examined
   size_t depth = 64;
-  uint64_t bytes = uint64_t{64} << 20;  // read in all
+  uint64_t bytes = uint64_t{64} << 20;  // read in total
 };
 
 struct Collected {
@@ -25,7 +25,7 @@ struct Collected {
   std::vector<std::string> skipped;  // "path: reason"
 };
 
-// Regular files below `directory` whose path, with `prefix` in front, `wanted` accepts. Adds to `collected`.
+// Collects regular files below `directory` whose path, prefixed with `prefix`, `wanted` accepts. Adds to `collected`.
 void CollectFiles(int directory, const std::string& prefix, const std::function<bool(const std::string&)>& wanted,
                   const CollectorLimits& limits, Collected& collected);
 

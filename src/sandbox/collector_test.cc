@@ -76,7 +76,7 @@ TEST_F(CollectorTest, NeverFollowsALink) {
   EXPECT_EQ(collected.skipped.size(), 5U);
 }
 
-// Nothing lives any more when artifacts are read. Should that ever fail, nothing outside may be read all the same.
+// No process is alive when artifacts are read. Should that ever fail, the collector must still read nothing outside.
 TEST_F(CollectorTest, HoldsOutAgainstSwapsWhileItWalks) {
   constexpr int kSwaps = 100'000;
   const std::filesystem::path outside = root_.string() + "-outside";

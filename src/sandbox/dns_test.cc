@@ -31,7 +31,7 @@ TEST(Dns, EscapesWhatIsNotAHostName) {
 
 TEST(Dns, AnswersThatThereIsNoSuchName) {
   std::vector<uint8_t> query = Query({"x"}, 1);
-  query.insert(query.end(), {0, 0, 41, 4, 0});  // the additional record resolvers send along
+  query.insert(query.end(), {0, 0, 41, 4, 0});  // the additional record that resolvers add
   const std::vector<uint8_t> answer = MakeNoSuchName(query);
   ASSERT_EQ(answer.size(), 12U + 3 + 4);
   EXPECT_EQ(answer[0], 0x12);
@@ -40,11 +40,74 @@ TEST(Dns, AnswersThatThereIsNoSuchName) {
   EXPECT_EQ(answer[11], 0);  // nothing of the additional record
 }
 
+std::vector<std::string> Labels(std::string_view name) {
+  std::vector<std::string> labels(1);
+  for (const char c : name) {
+    if (c == '.')
+      labels.emplace_back();
+    else
+      labels.back() += c;
+  }
+  return labels;
+}
+
+std::string Zeros(int count, const std::string& end) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "0.";
+  return text + end;
+}
+
+TEST(Dns, AnswersAboutTheSandboxItself) {
+  constexpr uint16_t kA = 1, kPtr = 12, kMx = 15, kAaaa = 28;
+  const std::string any6 = Zeros(32, "ip6.arpa"), own6 = "1." + Zeros(31, "ip6.arpa");
+  struct Case {
+    std::string name;
+    uint16_t type;
+    size_t data;  // bytes of the one record; 0: there is none
+    uint8_t last;
+  };
+  for (const Case& c : std::vector<Case>{{"caisson", kA, 4, 1},
+                                         {"CAISSON", kAaaa, 16, 1},
+                                         {"caisson", kMx, 0, 0},
+                                         {"localhost", kA, 4, 1},
+                                         {"www.app.localhost", kAaaa, 16, 1},
+                                         {"ip6-loopback", kA, 4, 1},
+                                         {"ip6-localhost", kAaaa, 16, 1},
+                                         {"1.0.0.127.in-addr.arpa", kPtr, 11, 0},
+                                         {"255.255.9.127.in-addr.arpa", kPtr, 11, 0},
+                                         {"1.0.0.127.in-addr.arpa", kA, 0, 0},
+                                         {own6, kPtr, 11, 0},
+                                         {any6, kPtr, 11, 0}}) {
+    const std::vector<uint8_t> query = Query(Labels(c.name), c.type);
+    const auto answer = AnswerLocally(query, "caisson");
+    ASSERT_TRUE(answer) << c.name;
+    EXPECT_EQ((*answer)[2] & 0x80, 0x80);
+    EXPECT_EQ((*answer)[3] & 0x0f, 0);
+    EXPECT_EQ((*answer)[7], c.data == 0 ? 0 : 1) << c.name;
+    EXPECT_EQ(answer->size(), query.size() + (c.data == 0 ? 0 : 12 + c.data)) << c.name;
+    if (c.data != 0) {
+      EXPECT_EQ(answer->back(), c.last) << c.name;
+    }
+  }
+}
+
+TEST(Dns, LeavesEveryOtherNameToTheRecord) {
+  for (const std::string name :
+       {"example.org", "localhost.example.org", "notlocalhost", "caisson.example.org", "xcaisson",
+        "1.0.0.10.in-addr.arpa", "x.0.0.127.in-addr.arpa", "secret.1.0.0.127.in-addr.arpa",
+        "1.0.0.127.in-addr.arpa.example.org", "127.in-addr.arpa", "0.127.in-addr.arpa"})
+    EXPECT_FALSE(AnswerLocally(Query(Labels(name), 1), "caisson")) << name;
+  EXPECT_FALSE(AnswerLocally(Query(Labels("2." + Zeros(31, "ip6.arpa")), 12), "caisson"));
+  EXPECT_FALSE(AnswerLocally(Query(Labels("1." + Zeros(30, "1.ip6.arpa")), 12), "caisson"));
+  EXPECT_FALSE(AnswerLocally(Query({"a\0b.localhost"}, 1), "caisson"));  // one label with a dot in it
+}
+
 TEST(Dns, RefusesEveryTruncation) {
   const std::vector<uint8_t> query = Query({"www", "example", "org"}, 1);
   for (size_t size = 0; size < query.size(); ++size) {
     EXPECT_FALSE(ParseDnsQuery(std::span(query.data(), size))) << size;
     EXPECT_TRUE(MakeNoSuchName(std::span(query.data(), size)).empty()) << size;
+    EXPECT_FALSE(AnswerLocally(std::span(query.data(), size), "www.example.org")) << size;
   }
 }
 

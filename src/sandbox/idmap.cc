@@ -19,8 +19,8 @@ namespace caisson::sandbox {
 
 namespace {
 
-// A user namespace that maps `from` to `to`. It exists only as long as a process or a descriptor holds it, so one is
-// started just to be its first member.
+// Makes a user namespace that maps `from` to `to`. A user namespace exists only as long as a process or a descriptor
+// holds it, so this function starts a process just to be its first member.
 Result<UniqueFd> MakeMapping(Owner from, Owner to) {
   struct clone_args args {};
   args.flags = CLONE_NEWUSER;
@@ -29,7 +29,7 @@ Result<UniqueFd> MakeMapping(Owner from, Owner to) {
   const pid_t pid = linux_sys::Clone3(&args);
   if (pid < 0) return Error::System(errno, "make a user namespace for an id-mapped mount");
   if (pid == 0) {
-    // Must not outlive us, nor hold what others wait for to close.
+    // This process must not outlive us, nor hold descriptors that other processes wait for to close.
     ::close_range(0, ~0U, 0);
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != parent) ::_exit(1);
     for (;;) ::pause();
@@ -56,7 +56,8 @@ Result<UniqueFd> CloneWithOwner(int source, Owner owner, Owner shown_as) {
   struct mount_attr attr {};
   attr.attr_set = MOUNT_ATTR_IDMAP;
   attr.userns_fd = static_cast<uint64_t>(mapping.get());
-  // Not recursive: a file system mounted below may not be able to, and its files then simply belong to nobody.
+  // Not recursive: a file system mounted below may not support it, and its files then appear with the overflow user as
+  // owner.
   if (::mount_setattr(tree.get(), "", AT_EMPTY_PATH, &attr, sizeof(attr)) != 0) {
     if (errno == EINVAL || errno == EPERM) {
       return Error::Unsupported(

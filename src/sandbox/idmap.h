@@ -1,5 +1,5 @@
-// Id-mapped mounts: shows a tree as if `owner` were the sandbox's user, so that what he can read the workload can read
-// too, without a copy and without changing anything on disk. Needs root.
+// Id-mapped mounts: show a tree as if `owner` were the sandbox's user, so that the workload can read what `owner` can
+// read, without a copy and without changing anything on disk. Needs root.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +10,8 @@
 
 namespace caisson::sandbox {
 
-// A detached clone of the tree at `source` in which files of `owner`, and of nobody else, belong to `shown_as`.
-// kUnsupported when the file system cannot do it.
+// Returns a detached clone of the tree at `source` in which files of `owner`, and of no other user, belong to
+// `shown_as`. kUnsupported when the file system cannot do it.
 Result<UniqueFd> CloneWithOwner(int source, Owner owner, Owner shown_as);
 
 }  // namespace caisson::sandbox

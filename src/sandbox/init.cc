@@ -1,40 +1,41 @@
 #include "sandbox/init.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "sandbox/command_order.h"
 #include "sandbox/control.h"
+#include "sandbox/live_init.h"
 #include "sandbox/mutation.h"
+#include "sandbox/workload_start.h"
 
 namespace caisson::sandbox {
 
 namespace {
-
-void Send(const SetupContext& context, const Report& report) {
-  // If the supervisor is gone there is nobody to tell, and the parent-death signal is on its way.
-  if (::write(context.control_fd, &report, sizeof(report)) != sizeof(report)) ::_exit(1);
-}
 
 [[noreturn]] void FailStep(const SetupContext& context, int step, int error) {
   Report report{};
   report.kind = Report::kStepFailed;
   report.step = step;
   report.error = error;
+  report.mount = context.mount_at_work;
+  report.at_target = context.target_at_work ? 1 : 0;
   Send(context, report);
   ::_exit(1);
 }
 
-// Runs the steps that `wanted` picks.
+// Runs the steps that `wanted` selects.
 template <typename Wanted>
 void RunSteps(SetupContext& context, const Wanted& wanted) {
   const auto steps = SetupSteps();
@@ -60,76 +61,43 @@ void RunSetup(SetupContext& context) {
   RunSteps(context, [&](When when) { return !ahead(when); });
 }
 
-// Whether the interpreter in this program is what the command would execute.
-bool IsServed(const SetupContext& context, uint32_t index) {
-  if (context.interpreter == nullptr) return false;
-  for (const std::string& path : context.exec_candidates[index]) {
-    if (context.interpreter->Serves(path.c_str(), context.spec->commands[index])) return true;
-    if (::access(path.c_str(), F_OK) == 0) return false;  // found first
+std::vector<std::string> Copy(const char* const* strings) {
+  size_t count = 0;
+  while (strings[count] != nullptr) ++count;
+  return {strings, strings + count};
+}
+
+// Whether executing the command would start the interpreter that runs in this process; then sets `command` to what the
+// interpreter must run. Allocates, which is safe: a PID 1 with an interpreter was created ahead, and nothing else has
+// ever run in it.
+bool IsServed(const SetupContext& context, const ReceivedCommand& received, Command& command) {
+  if (context.interpreter == nullptr || !context.stack_fits_interpreter) return false;
+  // The filter would refuse the denied calls of a profile to PID 1 and to the interpreter before the workload's first
+  // line, and record them as the workload's. An executed program makes no calls but its own.
+  if (!context.spec->denied_calls.empty()) return false;
+  command = {Copy(received.argv), Copy(received.env), received.cwd};
+  ExecCandidates candidates(received);
+  while (const char* path = candidates.Next()) {
+    if (context.interpreter->Serves(path, command)) return true;
+    if (::access(path, F_OK) == 0) return false;  // another program comes first in the search path
   }
   return false;
 }
 
-// Runs: the workload's process, between fork and exec; where the interpreter serves, there is no exec.
-[[noreturn]] void BecomeWorkload(const SetupContext& context, uint32_t index, bool served) {
-  const Command& command = context.spec->commands[index];
-  const auto fail = [&](int error) {
-    Report report{};
-    report.kind = Report::kExecFailed;
-    report.error = error;
-    Send(context, report);
-    ::_exit(127);
-  };
-  if (!CAISSON_LEFT_OUT("session")) ::setsid();
-  const bool terminal = context.terminal_slave_fd >= 0;
-  int streams[3];
-  if (terminal) {
-    streams[0] = streams[1] = streams[2] = context.terminal_slave_fd;
-    if (::ioctl(context.terminal_slave_fd, TIOCSCTTY, 0) != 0) fail(errno);
-  } else {
-    streams[0] = context.stdin_fds[index] >= 0 ? context.stdin_fds[index] : context.stdin_null_fd;
-    streams[1] = context.stdout_fd;
-    streams[2] = context.stderr_fd;
+void Wipe(Command& command) {
+  for (auto* strings : {&command.argv, &command.env}) {
+    for (std::string& string : *strings) ::explicit_bzero(string.data(), string.size());
   }
-  for (int i = 0; i < 3; ++i) {
-    if (::dup2(streams[i], i) < 0) fail(errno);
-  }
-  // SECURITY: nothing of ours survives exec, whatever was opened by whom (CVE-2024-21626).
-  if (!CAISSON_LEFT_OUT("descriptors") && ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) != 0) fail(errno);
-  if (::chdir(command.cwd.c_str()) != 0) fail(errno);
-  // SECURITY: the workspace may hold a link that leads out by a descriptor. From outside the root the kernel's answer
-  // does not begin with a slash.
-  char where[PATH_MAX];
-  if (::syscall(SYS_getcwd, where, sizeof(where)) < 0) fail(errno);
-  if (where[0] != '/') fail(EACCES);
-
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-
-  if (served) {
-    if (::close_range(3, ~0U, 0) != 0) fail(errno);
-    context.interpreter->Become(command);
-  }
-  int error = ENOENT;
-  for (const std::string& path : context.exec_candidates[index]) {
-    ::execve(path.c_str(), const_cast<char**>(context.argv_pointers[index].data()),
-             const_cast<char**>(context.env_pointers[index].data()));
-    // As a shell does: keep looking past what is not there, but remember a program that exists and may not be run.
-    if (errno != ENOENT && errno != ENOTDIR) {
-      error = errno;
-      if (errno != EACCES) break;
-    }
-  }
-  fail(error);
-  ::_exit(127);
 }
 
-// Reaps everything that has ended; returns true, with its status, when `main_pid` was among it.
-bool ReapEnded(pid_t main_pid, int* main_status) {
+// Reaps every process that has ended and adds its CPU time to `cpu_us`; returns true, with its status, when `main_pid`
+// was among them.
+bool ReapEnded(pid_t main_pid, int* main_status, int64_t* cpu_us) {
   bool main_ended = false;
   int status = 0;
-  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+  struct rusage usage {};
+  for (pid_t pid; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+    *cpu_us += CpuMicroseconds(usage);
     if (pid == main_pid) {
       *main_status = status;
       main_ended = true;
@@ -138,14 +106,18 @@ bool ReapEnded(pid_t main_pid, int* main_status) {
   return main_ended;
 }
 
-void RunCommand(const SetupContext& context, const Order& order, const sigset_t& signals) {
-  // Shares our memory until it executes, unless it never does, which saves copying the page tables; we wait meanwhile,
-  // and it writes nothing but its own stack frames above ours.
+void RunCommand(const SetupContext& context, ReceivedCommand& command, const sigset_t& signals) {
+  Command taken_up;
+  const bool served = IsServed(context, command, taken_up);
+  // A child that will execute a program shares our memory until then (vfork), which saves copying the page tables; we
+  // wait meanwhile, and it writes nothing but its own stack frames above ours. A served child never executes, so it is
+  // forked.
   // NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
-  const bool served = IsServed(context, order.command);
   const pid_t main_pid = served ? ::fork() : ::vfork();
-  if (main_pid == 0) BecomeWorkload(context, order.command, served);
+  if (main_pid == 0) BecomeWorkload(context, command, served ? &taken_up : nullptr);
   // NOLINTEND(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork)
+  CloseStreams(command);
+  Wipe(taken_up);
   Report report{};
   if (main_pid < 0) {
     report.kind = Report::kExecFailed;
@@ -154,56 +126,48 @@ void RunCommand(const SetupContext& context, const Order& order, const sigset_t&
     ::_exit(1);
   }
   int status = 0;
-  while (!ReapEnded(main_pid, &status)) {
+  while (!ReapEnded(main_pid, &status, &report.cpu_us)) {
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&signals, &info);
-    // si_pid is 0 for a sender outside our pid namespace, that is, for the supervisor; the workload can signal its own
-    // processes itself and gets no courier.
+    // si_pid is 0 for a sender outside our pid namespace, that is, for the supervisor. The workload can signal its own
+    // processes itself, so PID 1 forwards no signal for it.
     if (signal > 0 && signal != SIGCHLD && info.si_pid == 0) ::kill(main_pid, signal);
   }
   report.kind = Report::kCommandEnded;
   report.wait_status = status;
   report.left_processes = ::kill(-1, 0) == 0 ? 1 : 0;
   uint32_t killed = 0;
-  if (order.last == 0 || !CAISSON_LEFT_OUT("kill_before_collecting")) {
-    // Before the report: whoever has that knows that nothing writes any more. kill(-1) from PID 1 reaches all of the
-    // pid namespace under one lock: a process that is forking right now either is in the list or sees its pending
-    // signal and fails to fork.
+  if (!command.last || !CAISSON_LEFT_OUT("kill_before_collecting")) {
+    // Must precede the report: the supervisor takes the report to mean that no process writes any more. kill(-1) from
+    // PID 1 reaches all of the pid namespace under one lock: a process that is forking right now either is in the list
+    // or sees its pending signal and fails to fork.
     ::kill(-1, SIGKILL);
-    for (pid_t pid; (pid = ::waitpid(-1, nullptr, 0)) > 0 || errno == EINTR;) {
-      if (pid > 0) ++killed;
+    struct rusage usage {};
+    for (pid_t pid; (pid = ::wait4(-1, nullptr, 0, &usage)) > 0 || errno == EINTR;) {
+      if (pid <= 0) continue;
+      ++killed;
+      report.cpu_us += CpuMicroseconds(usage);
     }
   }
   report.left_processes = std::max(report.left_processes, killed);
   Send(context, report);
 }
 
-// SECURITY: among the descriptors that set-up needed are directories of the host, as policy opened them. A link in the
+// SECURITY: the descriptors that set-up needed include directories of the host, as policy opened them. A link in the
 // workspace to /proc/self/fd/N would lead there when it is named as working directory or program (CVE-2024-21626). From
-// here on there is the control socket and what becomes the workload's streams.
-void KeepOnlyStreams(const SetupContext& context) {
+// here on only the control socket and the workload's future streams stay open.
+void KeepOnlyStreams(const SetupContext& context, const ReceivedCommand& command) {
   if (CAISSON_LEFT_OUT("descriptors")) return;
-  const auto needed = [&](int fd) {
-    for (const int stream : context.stdin_fds) {
-      if (fd == stream) return true;
-    }
-    return fd == context.control_fd || fd == context.stdin_null_fd || fd == context.stdout_fd ||
-           fd == context.stderr_fd || fd == context.terminal_slave_fd;
-  };
-  int last = 2;
-  for (const int stream : context.stdin_fds) last = std::max(last, stream);
-  for (const int fd :
-       {context.control_fd, context.stdin_null_fd, context.stdout_fd, context.stderr_fd, context.terminal_slave_fd}) {
-    last = std::max(last, fd);
-  }
+  const int kept[] = {context.control_fd, context.stdin_null_fd, command.input, command.output, command.error};
+  const int last = std::max(2, *std::max_element(std::begin(kept), std::end(kept)));
   for (int fd = 3; fd < last; ++fd) {
-    if (!needed(fd)) ::close(fd);
+    if (std::find(std::begin(kept), std::end(kept), fd) == std::end(kept)) ::close(fd);
   }
   if (::close_range(static_cast<unsigned>(last) + 1, ~0U, 0) != 0) ::_exit(1);
 }
 
-// SECURITY: where the workload is forked from us and executes nothing, it has what we have in memory. That is its own
-// request, and in it the places on the host of what is mounted, which are not its business.
+// SECURITY: a workload that is forked from PID 1 and executes nothing can read PID 1's memory. That memory holds the
+// workload's own request, which contains the host paths of its mounts; the workload must not learn them.
 void ForgetHostPaths(Spec& spec) {
   const auto forget = [](std::string& path) { ::explicit_bzero(path.data(), path.size()); };
   if (spec.workspace) forget(spec.workspace->source_path);
@@ -213,9 +177,9 @@ void ForgetHostPaths(Spec& spec) {
 }  // namespace
 
 void RunInit(SetupContext& context) {
-  // SECURITY: the kernel keeps from PID 1 what it has no handler for, whoever in the sandbox sends it. A handler that
-  // the supervisor's program had installed would be a hole in that; and the workload must not inherit an ignored
-  // signal.
+  // SECURITY: the kernel does not deliver to PID 1 a signal that PID 1 has no handler for, whichever process in the
+  // sandbox sends it. A handler that the supervisor's program had installed would break that protection; and the
+  // workload must not inherit an ignored signal.
   struct sigaction reset {};
   reset.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
@@ -236,21 +200,25 @@ void RunInit(SetupContext& context) {
   ready.workspace_fd = context.workspace_fd;
   ready.proc_fd = context.proc_fd;
   ready.listener_fd = context.listener_fd;
-  ready.dns_fd = context.dns_fd;
-  ready.terminal_fd = context.terminal_fd;
+  ready.dns_fd = context.dns.datagrams;
+  ready.dns_listener_fd = context.dns.listener;
+  ready.segments_fd = context.segments_fd;
+  ready.diagnosis_fd = context.diagnosis_fd;
   Send(context, ready);
 
   for (bool first = true;; first = false) {
-    Order order{};
-    if (::read(context.control_fd, &order, sizeof(order)) != sizeof(order)) ::_exit(0);
+    ReceivedCommand command;
+    if (!TakeCommand(context.control_fd, context.command_memory, command)) ::_exit(0);
     if (first) {
-      // The supervisor has its copies. From here on nobody of our own user may look into this process: it is a fork of
-      // the supervisor and has its memory.
+      // The supervisor has copied the descriptors. From here on no process of our own user may inspect this process: it
+      // is a fork of the supervisor and has its memory.
       if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) ::_exit(1);
-      KeepOnlyStreams(context);
+      KeepOnlyStreams(context, command);
     }
-    RunCommand(context, order, signals);
-    if (order.last != 0 && !CAISSON_LEFT_OUT("kill_before_collecting")) ::_exit(0);
+    if (command.live != 0) RunLive(context, command, signals);
+    RunCommand(context, command, signals);
+    if (command.last && !CAISSON_LEFT_OUT("kill_before_collecting")) ::_exit(0);
+    WipeCommand(command);
   }
 }
 

@@ -1,5 +1,6 @@
-// PID 1 of the sandbox. Runs the set-up table, then runs one command at a time: starts it, reaps whatever ends, passes
-// on signals that come from outside, and when the command's main process ends makes sure nothing of it is left.
+// PID 1 of the sandbox. Runs the set-up table, then runs one command at a time: starts it, reaps every process that
+// ends, passes on signals that come from outside, and kills all remaining processes when the command's main process
+// ends.
 //
 // It never executes a program itself, is not dumpable, and holds nothing but the control socket and the ends of the
 // standard streams.

@@ -28,6 +28,7 @@ namespace {
 constexpr char kRoot[] = "/sys/fs/cgroup";
 constexpr char kPrefix[] = "caisson-";
 constexpr const char* kControllers[] = {"memory", "pids", "cpu"};
+constexpr char kSocketLimit[] = "memory.kmem.tcp.limit_in_bytes";
 
 bool IsFilesystem(const std::string& path, long magic) {
   struct statfs info {};
@@ -38,20 +39,28 @@ bool MayWrite(const std::string& path) { return ::faccessat(AT_FDCWD, path.c_str
 
 std::string GroupName(int slot) { return kPrefix + std::to_string(slot); }
 
-int64_t ReadNumber(int dir_fd, const char* file, const char* key) {
+std::optional<int64_t> ReadCounter(int dir_fd, const char* file, const char* key) {
   const Result<std::string> text = ReadSmallFile(dir_fd, file, 4096);
-  const int64_t number = text ? FindNumber(*text, key) : 0;
-  return number < 0 ? 0 : number;
+  const int64_t number = text ? FindNumber(*text, key) : -1;
+  if (number < 0) return std::nullopt;
+  return number;
+}
+
+int64_t ReadNumber(int dir_fd, const char* file, const char* key) { return ReadCounter(dir_fd, file, key).value_or(0); }
+
+std::optional<int64_t> Divided(std::optional<int64_t> number, int64_t by) {
+  if (number) *number /= by;
+  return number;
 }
 
 void RemoveGroup(const std::string& path) {
   if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return;
   UniqueFd group(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!group) return;
-  (void)WriteSmallFile(group.get(), "cgroup.kill", "1");  // v1 has none: its members are those of the v2 group
+  (void)WriteSmallFile(group.get(), "cgroup.kill", "1");  // v1 has no such file: its members are those of the v2 group
   UniqueFd events(::openat(group.get(), "cgroup.events", O_RDONLY | O_CLOEXEC));
-  // Killed processes are gone within moments, but only removing the group tells when; the bound keeps a kernel bug from
-  // hanging us. A negative descriptor makes poll a plain pause.
+  // Killed processes are gone within moments, but only a successful removal shows when; the bound prevents a kernel bug
+  // from blocking us for ever. With a negative descriptor, poll only sleeps.
   for (int turn = 0; turn < 1000; ++turn) {
     if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return;
     struct pollfd wait {
@@ -59,7 +68,7 @@ void RemoveGroup(const std::string& path) {
     };
     ::poll(&wait, 1, 2);
     char text[64];
-    (void)!::pread(events.get(), text, sizeof(text), 0);  // arms the next notice
+    (void)!::pread(events.get(), text, sizeof(text), 0);  // arms the next notification
   }
 }
 
@@ -67,7 +76,7 @@ Result<UniqueFd> MakeGroup(const std::string& parent, int slot) {
   const std::string path = parent + "/" + GroupName(slot);
   if (::mkdir(path.c_str(), 0755) != 0) {
     if (errno != EEXIST) return Error::System(errno, "make cgroup " + path);
-    // The slot is ours, so a group that carries its number is a killed run's.
+    // We hold the slot, so a group that has its number belongs to a killed run.
     RemoveGroup(path);
     if (::mkdir(path.c_str(), 0755) != 0) return Error::System(errno, "make cgroup " + path);
   }
@@ -83,7 +92,8 @@ bool HasWord(const std::string& words, const std::string& word) {
   return false;
 }
 
-// A v2 group has only the controllers its parent hands down. "" when it does, else why it cannot.
+// A v2 group has only the controllers that its parent enables for it. Returns "" when the parent does, else why it
+// cannot.
 std::string EnableController(int base, const std::string& controller) {
   const Result<std::string> enabled = ReadSmallFile(base, "cgroup.subtree_control", 4096);
   if (enabled && HasWord(*enabled, controller)) return "";
@@ -114,7 +124,7 @@ void ProbeV2(CgroupHost& host) {
 
 std::string ParentOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// Our own group on the v2 hierarchy, below its mount point; "" for the root.
+// The path of our own group in the v2 hierarchy, below its mount point; "" for the root.
 std::string OwnV2Group() {
   const Result<std::string> text = ReadSmallFile(AT_FDCWD, "/proc/self/cgroup", 4096);
   if (!text) return "";
@@ -141,9 +151,13 @@ const char* DriverName(CgroupDriver driver) {
 
 CgroupHost ProbeCgroups() {
   CgroupHost host;
+  if (CAISSON_LEFT_OUT("cgroups")) {
+    host.why_none = "left out";
+    return host;
+  }
   if (IsFilesystem(kRoot, CGROUP2_SUPER_MAGIC)) {
-    // Root makes its groups at the top. A user needs a parent group that was delegated to him: moving our child there
-    // from our own group takes write access to their common ancestor.
+    // Root makes its groups at the top. An ordinary user needs a parent group that was delegated to that user: moving
+    // our child there from our own group takes write access to their common ancestor.
     const std::string own = OwnV2Group();
     if (::geteuid() != 0 && own.empty()) {
       host.why_none =
@@ -196,21 +210,22 @@ Result<LimitGroup> LimitGroup::Create(const CgroupHost& host, int slot) {
   return group;
 }
 
-Status LimitGroup::Apply(const Limits& limits) {
-  if (host_.driver == CgroupDriver::kV2) return ApplyV2(limits);
+Status LimitGroup::Apply(const Limits& limits, bool end_together) {
+  if (host_.driver == CgroupDriver::kV2) return ApplyV2(limits, end_together);
   if (host_.driver == CgroupDriver::kHybrid) return ApplyHybrid(limits);
   return {};
 }
 
 Status LimitGroup::MakeAll() { return host_.driver == CgroupDriver::kHybrid ? MakeHybrid() : Status(); }
 
-Status LimitGroup::ApplyV2(const Limits& limits) {
+Status LimitGroup::ApplyV2(const Limits& limits, bool end_together) {
   const int dir = v2_dir_.get();
+  memory_limit_ = memory_limit_now_ = limits.memory_bytes;
   if (!CAISSON_LEFT_OUT("memory_limit"))
     CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.max", std::to_string(limits.memory_bytes)));
-  // Absent without swap support; then there is nothing to swap to.
+  // The file is absent without swap support; then the kernel has nothing to swap to.
   if (::faccessat(dir, "memory.swap.max", F_OK, 0) == 0) CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.swap.max", "0"));
-  CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.oom.group", "1"));
+  CAISSON_TRY_VOID(WriteSmallFile(dir, "memory.oom.group", end_together ? "1" : "0"));
   if (!CAISSON_LEFT_OUT("process_limit"))
     CAISSON_TRY_VOID(WriteSmallFile(dir, "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
   if (host_.why_no_cpu.empty()) {
@@ -225,7 +240,7 @@ Status LimitGroup::MakeHybrid() {
   CAISSON_TRY(pids_dir_, MakeGroup(host_.v1_mount + "/pids", slot_));
   CAISSON_TRY(memory_tasks_, linux_sys::OpenAt(memory_dir_.get(), "tasks", O_WRONLY));
   CAISSON_TRY(pids_tasks_, linux_sys::OpenAt(pids_dir_.get(), "tasks", O_WRONLY));
-  // v1 has no "kill them all" flag: the event wakes the supervisor, which does it.
+  // v1 has no setting that kills the whole group: the event wakes the supervisor, which kills it.
   oom_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   CAISSON_TRY(oom_control_, linux_sys::OpenAt(memory_dir_.get(), "memory.oom_control", O_RDONLY));
   return WriteSmallFile(memory_dir_.get(), "cgroup.event_control",
@@ -235,13 +250,21 @@ Status LimitGroup::MakeHybrid() {
 Status LimitGroup::ApplyHybrid(const Limits& limits) {
   if (!memory_dir_) CAISSON_TRY_VOID(MakeHybrid());
   const int64_t memory = CAISSON_LEFT_OUT("memory_limit") ? int64_t{1} << 40 : limits.memory_bytes;
+  memory_limit_ = memory_limit_now_ = memory;
   CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.limit_in_bytes", std::to_string(memory)));
+  // v1 counts the memory of TCP and UDP sockets separately, and only for sockets made after this limit is set. This
+  // limit is the wall; the supervisor adds up both counters and ends the group when their sum exceeds the memory limit.
+  // The limit is an eighth higher than the memory limit, so that the sum can exceed it: a socket that reaches its limit
+  // only waits.
+  const int64_t sockets = memory + memory / 8;
+  if (::faccessat(memory_dir_.get(), kSocketLimit, F_OK, 0) == 0 && !CAISSON_LEFT_OUT("socket_memory"))
+    CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), kSocketLimit, std::to_string(sockets)));
   if (::faccessat(memory_dir_.get(), "memory.memsw.limit_in_bytes", F_OK, 0) == 0) {
     CAISSON_TRY_VOID(WriteSmallFile(memory_dir_.get(), "memory.memsw.limit_in_bytes", std::to_string(memory)));
   }
   if (!CAISSON_LEFT_OUT("process_limit"))
     CAISSON_TRY_VOID(WriteSmallFile(pids_dir_.get(), "pids.max", std::to_string(limits.processes + 1)));  // and PID 1
-  // A quota of every CPU there is limits nothing; the group would only cost time.
+  // A quota of all CPUs limits nothing; the group would only cost time.
   if (limits.cpu_millis < ::sysconf(_SC_NPROCESSORS_ONLN) * 1000) {
     CAISSON_TRY(cpu_dir_, MakeGroup(host_.v1_mount + "/cpu", slot_));
     CAISSON_TRY_VOID(WriteSmallFile(cpu_dir_.get(), "cpu.cfs_period_us", "100000"));
@@ -259,6 +282,32 @@ std::vector<int> LimitGroup::task_fds() const {
   return fds;
 }
 
+int64_t LimitGroup::ReadSocketBytes() const {
+  return host_.driver == CgroupDriver::kHybrid ? ReadNumber(memory_dir_.get(), "memory.kmem.tcp.usage_in_bytes", "")
+                                               : 0;
+}
+
+int64_t LimitGroup::ReadMemoryBytes() const {
+  return host_.driver == CgroupDriver::kV2 ? ReadNumber(v2_dir_.get(), "memory.current", "")
+                                           : ReadNumber(memory_dir_.get(), "memory.usage_in_bytes", "");
+}
+
+bool LimitGroup::FitsBeside(int64_t uncharged) {
+  const bool whole = memory_limit_now_ == memory_limit_;
+  if (whole && (uncharged == 0 || ReadMemoryBytes() + uncharged <= memory_limit_)) return true;
+  // Part of the memory charged to the group is cache, which the kernel reclaims only when it must.
+  const int64_t rest = (memory_limit_ - uncharged) & ~int64_t{4095};
+  if (rest <= 0) return false;
+  if (rest == memory_limit_now_) return true;
+  const bool v2 = host_.driver == CgroupDriver::kV2;
+  if (!WriteSmallFile(v2 ? v2_dir_.get() : memory_dir_.get(), v2 ? "memory.max" : "memory.limit_in_bytes",
+                      std::to_string(rest))) {
+    return false;  // EBUSY: more than that is in use and cannot be reclaimed
+  }
+  memory_limit_now_ = rest;
+  return true;
+}
+
 GroupCounters LimitGroup::Read() const {
   GroupCounters counters;
   if (host_.driver == CgroupDriver::kNone) return counters;
@@ -266,14 +315,35 @@ GroupCounters LimitGroup::Read() const {
   const int pids = v2 ? v2_dir_.get() : pids_dir_.get();
   counters.oom_kills = v2 ? ReadNumber(v2_dir_.get(), "memory.events", "oom_kill")
                           : ReadNumber(memory_dir_.get(), "memory.oom_control", "oom_kill");
-  counters.peak_memory_bytes = v2 ? ReadNumber(v2_dir_.get(), "memory.peak", "")
-                                  : ReadNumber(memory_dir_.get(), "memory.max_usage_in_bytes", "");
+  if (memory_peak_) {
+    char text[32] = {};
+    const ssize_t size = ::pread(memory_peak_.get(), text, sizeof(text) - 1, 0);
+    if (size > 0) counters.peak_memory_bytes = FindNumber(text, "");
+  } else {
+    counters.peak_memory_bytes = v2 ? ReadCounter(v2_dir_.get(), "memory.peak", "")
+                                    : ReadCounter(memory_dir_.get(), "memory.max_usage_in_bytes", "");
+  }
   counters.refused_forks = ReadRefusedForks();
-  counters.peak_processes = ReadNumber(pids, "pids.peak", "");
-  counters.cpu_ms = ReadNumber(v2_dir_.get(), "cpu.stat", "usage_usec") / 1000;
-  if (v2) counters.throttled_ms = ReadNumber(v2_dir_.get(), "cpu.stat", "throttled_usec") / 1000;
-  if (cpu_dir_) counters.throttled_ms = ReadNumber(cpu_dir_.get(), "cpu.stat", "throttled_time") / 1'000'000;
+  counters.peak_processes = ReadCounter(pids, "pids.peak", "");
+  counters.cpu_ms = ReadCpuMs();
+  if (v2) counters.throttled_ms = Divided(ReadCounter(v2_dir_.get(), "cpu.stat", "throttled_usec"), 1000);
+  if (cpu_dir_) counters.throttled_ms = Divided(ReadCounter(cpu_dir_.get(), "cpu.stat", "throttled_time"), 1'000'000);
+  // Hybrid without a quota: the kernel never throttles the group.
+  if (!v2 && !cpu_dir_) counters.throttled_ms = 0;
   return counters;
+}
+
+std::optional<int64_t> LimitGroup::ReadCpuMs() const {
+  return Divided(ReadCounter(v2_dir_.get(), "cpu.stat", "usage_usec"), 1000);
+}
+
+bool LimitGroup::RestartMemoryPeak() {
+  if (host_.driver == CgroupDriver::kHybrid)
+    return WriteSmallFile(memory_dir_.get(), "memory.max_usage_in_bytes", "0").has_value();
+  memory_peak_ = UniqueFd(::openat(v2_dir_.get(), "memory.peak", O_RDWR | O_CLOEXEC));
+  if (memory_peak_ && ::write(memory_peak_.get(), "reset", 5) == 5) return true;
+  memory_peak_.Reset();
+  return false;
 }
 
 int64_t LimitGroup::ReadRefusedForks() const {
@@ -299,7 +369,7 @@ std::vector<std::string> LimitGroup::Paths(const CgroupHost& host, int slot) {
 }
 
 void LimitGroup::Reclaim(const CgroupHost& host, int slot) {
-  // The v2 group comes first: it is the one that can kill what the others hold.
+  // The v2 group comes first: it can kill the processes that the other groups contain.
   for (const std::string& path : Paths(host, slot)) RemoveGroup(path);
 }
 

@@ -1,28 +1,4 @@
-// Walls that a test build can leave out, one at a time, to show that the escape suite notices (tests/escape/mutation).
-// CAISSON_MUTATE names the wall, or several with commas where one stands behind another. In every other build the
-// answer is a constant and neither the code nor the name is there; a test looks for both in the release program.
+// The walls of the core that a test build can leave out.
 #pragma once
 
-#ifdef CAISSON_MUTATIONS
-#include <cstdlib>
-#include <cstring>
-#endif
-
-namespace caisson::sandbox {
-
-#ifdef CAISSON_MUTATIONS
-inline bool LeftOut(const char* wall) {
-  static const char* const chosen = ::getenv("CAISSON_MUTATE");
-  const size_t length = ::strlen(wall);
-  for (const char* at = chosen; at != nullptr; at = ::strchr(at, ',')) {
-    if (*at == ',') ++at;
-    if (::strncmp(at, wall, length) == 0 && (at[length] == '\0' || at[length] == ',')) return true;
-  }
-  return false;
-}
-#define CAISSON_LEFT_OUT(wall) ::caisson::sandbox::LeftOut(wall)
-#else
-#define CAISSON_LEFT_OUT(wall) false
-#endif
-
-}  // namespace caisson::sandbox
+#include "base/mutation.h"

@@ -97,7 +97,7 @@ int CopyDirectory(int source_dir, int target_dir, uid_t owner, int depth) {
 }  // namespace
 
 int CopyTree(int source_dir, int target_dir, uid_t owner) {
-  // The descriptors given may be O_PATH, which cannot be read.
+  // The given descriptors may be O_PATH, which cannot be read.
   UniqueFd from = OpenBelow(source_dir, ".", O_RDONLY | O_DIRECTORY);
   if (!from) return -1;
   return CopyDirectory(from.get(), target_dir, owner, 0);

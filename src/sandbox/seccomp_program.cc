@@ -15,6 +15,8 @@ namespace caisson::sandbox {
 // Written by tools/seccomp_compile.cc.
 extern const SeccompProgram kSeccompBalanced;
 extern const SeccompProgram kSeccompBalancedWatched;
+extern const SeccompProgram kSeccompSession;
+extern const SeccompProgram kSeccompSessionWatched;
 extern const SeccompProgram kSeccompStrict;
 #ifdef CAISSON_MUTATIONS
 extern const SeccompProgram kSeccompBalancedUnmasked;
@@ -25,7 +27,8 @@ namespace {
 constexpr uint32_t kX32Bit = 0x40000000;
 
 int32_t RuleNumber(const seccomp_data& data) {
-  // The filter lets -1 fall through to its default, which does not notify: whatever claims to be one is foreign too.
+  // The filter lets -1 fall through to its default, which does not notify, so a notification for -1 counts as foreign
+  // too.
   const bool foreign = data.arch != AUDIT_ARCH_X86_64 || static_cast<uint32_t>(data.nr) >= kX32Bit;
   return foreign ? kForeignArchitecture : data.nr;
 }
@@ -40,14 +43,14 @@ bool Matches(const NotifyRule& rule, const seccomp_data& data) {
 ExtendedProgram::ExtendedProgram(const SeccompProgram& base, std::span<const int32_t> allowed,
                                  std::span<const int32_t> denied)
     : program_(base) {
-  // Jumps are at most 255 instructions long, so each call has its own return.
+  // Jumps span at most 255 instructions, so each call has its own return.
   const size_t decided = 2 * (allowed.size() + denied.size());
   const auto load = [this](size_t offset) {
     filter_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)));
   };
   load(offsetof(seccomp_data, arch));
   filter_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0));
-  // Over the load of the number and everything decided: a foreign call is the base program's alone.
+  // Jumps over the load of the number and all decided calls: only the base program judges a foreign call.
   filter_.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(1 + decided)));
   load(offsetof(seccomp_data, nr));
   const auto decide = [this](std::span<const int32_t> numbers, uint32_t action) {
@@ -64,7 +67,7 @@ ExtendedProgram::ExtendedProgram(const SeccompProgram& base, std::span<const int
     rules_.push_back({number, Disposition::kDeny, EPERM, ViolationClass::kSyscall, "syscall.profile", 0, {}});
   }
   rules_.insert(rules_.end(), base.rules.begin(), base.rules.end());
-  // Stable: ours stay in front of the base's own for the same number.
+  // Stable: our rules stay in front of the base's rules for the same number.
   std::stable_sort(rules_.begin(), rules_.end(),
                    [](const NotifyRule& a, const NotifyRule& b) { return a.number < b.number; });
   program_.filter = filter_;
@@ -75,7 +78,8 @@ const SeccompProgram* FindSeccompProgram(const char* name) {
 #ifdef CAISSON_MUTATIONS
   if (CAISSON_LEFT_OUT("masked_compare") && std::strcmp(name, "balanced") == 0) return &kSeccompBalancedUnmasked;
 #endif
-  for (const SeccompProgram* program : {&kSeccompBalanced, &kSeccompBalancedWatched, &kSeccompStrict}) {
+  for (const SeccompProgram* program :
+       {&kSeccompBalanced, &kSeccompBalancedWatched, &kSeccompSession, &kSeccompSessionWatched, &kSeccompStrict}) {
     if (std::strcmp(program->name, name) == 0) return program;
   }
   return nullptr;

@@ -1,7 +1,7 @@
-// A system-call filter, compiled when the project is built from profiles/seccomp/*.json (see tools/seccomp_compile.cc).
+// A system-call filter that the build compiles from profiles/seccomp/*.json (see tools/seccomp_compile.cc).
 //
-// The BPF program decides allow / errno / notify. For a call that notifies, the rules below, made from the same JSON,
-// say what the supervisor does with it. Rules look at registers only, never at the workload's memory, so there is
+// The BPF program decides allow / errno / notify. For a call that notifies, the rules below, generated from the same
+// JSON, say how the supervisor answers. Rules use registers only, never the workload's memory, so the workload has
 // nothing to race.
 #pragma once
 
@@ -48,7 +48,7 @@ struct SeccompProgram {
   std::span<const NotifyRule> rules;  // sorted by number; within a number the first match wins
 };
 
-// A program with a few calls decided in front of it, by number alone and for the native architecture only.
+// A program with some calls decided in front of it, by number alone and for the native architecture only.
 class ExtendedProgram {
  public:
   ExtendedProgram(const SeccompProgram& base, std::span<const int32_t> allowed, std::span<const int32_t> denied);
@@ -66,9 +66,9 @@ class ExtendedProgram {
 // The built-in program of that name, or nullptr.
 const SeccompProgram* FindSeccompProgram(const char* name);
 
-// What to do with a call for which the filter returned SECCOMP_RET_USER_NOTIF (for any other call the answer means
-// nothing: a rule may name only what an allowing rule before it leaves over). nullptr, which no built-in program gives:
-// refuse the call.
+// The rule for a call for which the filter returned SECCOMP_RET_USER_NOTIF. For any other call the answer is
+// meaningless, because a rule may be meant only for the calls that an earlier allowing rule leaves over. nullptr means:
+// refuse the call; no built-in program leads to it.
 const NotifyRule* FindNotifyRule(const SeccompProgram& program, const seccomp_data& data);
 
 }  // namespace caisson::sandbox

@@ -1,4 +1,4 @@
-// The step that turns a sandbox made ahead into one for a request. Runs: child after clone, made ahead: unlike the
+// The step that gives a sandbox created ahead of time its request. Runs: child after clone, created ahead: unlike the
 // other steps it may allocate, because nothing else has ever run in this process.
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -21,17 +21,14 @@ int TakeDescriptors(SetupContext& context) {
   int fds[kMaxHandoverFds];
   const int count = TakeWithDescriptors(context.control_fd, &handover, sizeof(handover), fds);
   if (count < 0) return errno;
-  if (handover.commands > Handover::kMaxCommands || handover.mounts > Handover::kMaxMounts) return EPROTO;
+  if (handover.mounts > Handover::kMaxMounts) return EPROTO;
   int next = 0;
   const auto take = [&](bool present) { return present && next < count ? fds[next++] : -1; };
-  context.stdout_fd = take(handover.has_output != 0);
-  context.stderr_fd = take(handover.has_output != 0);
-  for (uint32_t i = 0; i < handover.commands; ++i) context.stdin_fds.push_back(take(handover.has_input[i] != 0));
   for (uint32_t i = 0; i < handover.mounts; ++i) context.mount_fds.push_back(take(handover.has_mount[i] != 0));
   return next == count ? 0 : EPROTO;
 }
 
-// Scratch was made with the caps of the ground.
+// Scratch was created with the caps of the baseline.
 int ChangeScratchCaps(const SetupContext& context, const Limits& made_with) {
   const Limits& limits = context.spec->limits;
   if (limits.scratch_bytes == made_with.scratch_bytes && limits.scratch_inodes == made_with.scratch_inodes) return 0;
@@ -51,7 +48,6 @@ int TakeRequest(SetupContext& context) {
   context.late_filter = ChooseFilter(context.late_spec, context.limit_processes_by_rlimit);
   context.spec = &context.late_spec;
   if (!context.spec->landlock) context.landlock_abi = 0;
-  PointAtCommands(context);
   return ChangeScratchCaps(context, made_with);
 }
 

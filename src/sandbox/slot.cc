@@ -19,7 +19,8 @@ Result<UniqueFd> OpenLockFile(const std::string& directory) {
   if (!dir) return Error::System(errno, "open " + directory);
   struct stat info {};
   if (::fstat(dir.get(), &info) != 0) return Error::System(errno, "stat " + directory);
-  // SECURITY: in a shared directory anybody may have made this name first; locks in a stranger's file prove nothing.
+  // SECURITY: in a shared directory any user may have created this name first; locks in another user's file prove
+  // nothing.
   if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
     return Error::Denied(directory +
                          " belongs to somebody else or is writable by others; remove it or set XDG_RUNTIME_DIR");
@@ -50,8 +51,8 @@ std::string Slot::DefaultDirectory() {
 
 Result<Slot> Slot::Acquire(const std::string& directory) {
   CAISSON_TRY(UniqueFd fd, OpenLockFile(directory));
-  // From anywhere: with the lowest first, each of a thousand sandboxes would try all that are taken, and each try walks
-  // the kernel's list of them.
+  // Starts at a pseudo-random slot: from the lowest, each of a thousand sandboxes would try all taken slots, and each
+  // try walks the kernel's list of locks.
   const int start = static_cast<int>(static_cast<unsigned>(::getpid()) * 2654435761U % kSlots);
   for (int tried = 0; tried < kSlots; ++tried) {
     const int number = (start + tried) % kSlots;

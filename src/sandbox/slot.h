@@ -1,9 +1,9 @@
-// A slot: the number that makes one live sandbox different from every other on the machine. Its cgroups are named after
-// it and, when root starts the sandbox, its host uid and gid range is computed from it.
+// A slot: the number that distinguishes one live sandbox from every other on the machine. Its cgroups are named after
+// the slot and, when root starts the sandbox, its host uid and gid range is computed from it.
 //
-// A slot is a byte of a lock file, held with an open-file-description lock: it is freed by the kernel when the last
-// process that holds it is gone, however it went. Whoever holds a slot owns everything named after it, so what a killed
-// run left there can be removed without asking.
+// A slot is a byte of a lock file, held with an open-file-description lock: the kernel frees it when the last process
+// that holds it is gone, for any reason. The holder of a slot owns everything named after it, so it can remove the
+// leftovers of a killed run without asking.
 #pragma once
 
 #include <sys/types.h>
@@ -17,14 +17,14 @@ namespace caisson::sandbox {
 
 class Slot {
  public:
-  // Ranges of this many ids start here: above what systemd hands to containers, below its reserved block.
+  // Ranges of this many ids start here: above the range that systemd gives to containers, below its reserved block.
   static constexpr uid_t kFirstHostId = 1879048192;
   static constexpr uid_t kIdsPerSlot = 65536;
   static constexpr int kSlots = 4094;
 
   // A free slot. The lock file lives in `directory`, made private if absent.
   static Result<Slot> Acquire(const std::string& directory);
-  // Slot `number` if nobody holds it.
+  // Slot `number` if no process holds it.
   static Result<Slot> AcquireNumber(const std::string& directory, int number);
   // Where the current user's lock file lives: /run/caisson for root, else $XDG_RUNTIME_DIR/caisson or /tmp/caisson-UID.
   static std::string DefaultDirectory();

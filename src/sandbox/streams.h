@@ -1,41 +1,56 @@
-// The standard streams of one command, between the workload and us: captured, or passed through as they come. Every
-// byte is counted on its way. A reader that is slow slows the workload, never us; an orphan that keeps a pipe open is
-// no reason to wait.
+// The standard streams of one command, between the workload and the caller: captured, or copied as they arrive. Every
+// byte is counted. A slow reader slows the workload, never the supervisor; the supervisor does not wait for an orphan
+// that keeps a pipe open.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/command_io.h"
 #include "base/outcome.h"
+#include "base/result.h"
 #include "base/unique_fd.h"
 #include "linux/event_loop.h"
-#include "sandbox/output.h"
-#include "sandbox/spec.h"
+#include "sandbox/command_order.h"
+#include "sandbox/output_buffer.h"
 
 namespace caisson::sandbox {
 
+// The descriptors for one command: the supervisor's ends, and the workload's ends, which go to PID 1. The supervisor
+// keeps copies of the latter until the command has ended: a program that closes its input early then causes no broken
+// pipe, and a program that closes its output is not mistaken for one that ended.
+struct StreamEnds {
+  UniqueFd terminal;              // its master side, or
+  UniqueFd input, output, error;  // the other ends of pipes; no input where the workload gets /dev/null
+  WorkloadStreams workload;
+};
+
+// `root` is the sandbox's root, in which a terminal is created. New files belong to `owner`, the inside user as the
+// host knows it, where that is not the caller.
+Result<StreamEnds> OpenStreams(const CommandIo& io, int root, std::optional<uid_t> owner);
+
 class Streams {
  public:
-  struct Ends {
-    Stdio stdio = Stdio::kCapture;
-    int terminal = -1;  // master side, or
-    int stdout_pipe = -1, stderr_pipe = -1;
-    UniqueFd* stdin_pipe = nullptr;  // closed when the input ends
-    const std::string* stdin_bytes = nullptr;
-    const std::function<void(OutputStream, std::string_view)>* on_output = nullptr;  // told of what is captured
-    uint32_t input_tag, input_sink_tag, output_tag, error_tag, output_sink_tag, error_sink_tag;
+  // The tags of the supervisor's and the caller's descriptors in the loop.
+  struct Tags {
+    uint32_t input, input_sink, output, error, output_sink, error_sink;
   };
 
-  Streams(linux_sys::EventLoop& loop, const Ends& ends, int64_t budget);
+  // `io` and the objects it refers to must outlive this object.
+  Streams(linux_sys::EventLoop& loop, const CommandIo& io, StreamEnds ends, const Tags& tags, int64_t budget);
+  // To be sent to PID 1.
+  const WorkloadStreams& workload() const { return ends_.workload; }
   void Start();
   void Dispatch(uint32_t tag);
-  // Takes what is left in the pipes and writes out what is pending.
+  // Reads the remaining bytes of the pipes and writes out pending bytes.
   void Drain();
   void ResizeTerminal();
   uint64_t total_bytes() const { return output_.total + error_.total; }
-  // Both together keep no more than the budget.
+  // Both streams together keep no more than the budget.
   CapturedStream TakeOutput() { return output_.kept.Take(Share(output_)); }
   CapturedStream TakeError() { return error_.kept.Take(Share(error_)); }
 
@@ -43,10 +58,11 @@ class Streams {
   struct Flow {
     Flow(int from, int to, uint64_t budget) : source(from), sink(to), kept(budget) {}
     int source;
-    int sink;  // -1: capture only
+    int sink;            // -1: none, or closed
+    bool ended = false;  // the source has ended
     uint64_t total = 0;
-    std::string pending;  // read, and not yet taken by the sink
-    OutputKeeper kept;
+    std::string pending;  // read, but not yet accepted by the sink
+    OutputBuffer kept;
   };
   uint64_t Share(const Flow& flow) const;
   // False when the source has nothing more for now.
@@ -56,14 +72,20 @@ class Streams {
   void PumpInput();
   void CloseInput();
 
+  bool is_captured() const { return io_.kind == CommandIo::Kind::kCapture; }
+
   linux_sys::EventLoop& loop_;
-  Ends ends_;
-  uint64_t budget_;
+  const CommandIo& io_;
+  StreamEnds ends_;
+  const Tags tags_;
+  const uint64_t budget_;
+  // The caller may pass one descriptor for several streams, but the loop identifies each by its number.
+  UniqueFd own_copies_[2];
   Flow output_, error_;
   bool input_open_ = false;
   bool input_is_file_ = false;  // cannot be waited for
   bool input_waits_for_sink_ = false;
-  size_t input_sent_ = 0;  // of stdin_bytes
+  size_t input_sent_ = 0;  // of CommandIo::input
   std::string input_pending_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kIncoming[] = "incoming";
 constexpr char kLock[] = "lock";
-// Names are asked for in portions, so that neither the list nor the question grows with the directory.
+// Names are queried in batches, so that neither the list nor the query grows with the directory.
 constexpr size_t kPortion = 500;
 
 bool IsSha256(std::string_view text) {
@@ -90,16 +90,17 @@ Result<std::string> RandomName() {
 
 }  // namespace
 
-Result<std::unique_ptr<Blobs>> Blobs::Open(const std::string& directory, int64_t quota_bytes) {
+Result<std::unique_ptr<Blobs>> Blobs::Open(const std::string& directory, int64_t quota_bytes, std::string quota,
+                                           std::atomic<int64_t>* total) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return Error::System(errno, "mkdir " + directory);
   UniqueFd root(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root) return Error::System(errno, "open " + directory);
   if (::mkdirat(root.get(), kIncoming, 0700) != 0 && errno != EEXIST) {
     return Error::System(errno, "mkdir " + directory + "/" + kIncoming);
   }
-  std::unique_ptr<Blobs> blobs(new Blobs(directory, std::move(root), quota_bytes));
+  std::unique_ptr<Blobs> blobs(new Blobs(directory, std::move(root), quota_bytes, std::move(quota), total));
   CAISSON_TRY_VOID(ForEachBlob(blobs->root_.get(), [&](const Found& blob) -> Status {
-    blobs->stored_ += blob.bytes;
+    blobs->Count(blobs->stored_, blob.bytes);
     return {};
   }));
   return blobs;
@@ -108,7 +109,7 @@ Result<std::unique_ptr<Blobs>> Blobs::Open(const std::string& directory, int64_t
 Result<std::string> Blobs::Put(std::string_view bytes) {
   const std::string sha256 = verify::Sha256Hex(bytes);
   if (Keep(sha256)) {
-    CAISSON_TRY_VOID(SyncFolderOf(sha256));  // whoever put it may not have come to that yet
+    CAISSON_TRY_VOID(SyncFolderOf(sha256));  // the thread that put it may not have stored the reference yet
     return sha256;
   }
   CAISSON_TRY(const std::unique_ptr<Upload> upload, Begin(0));
@@ -161,7 +162,7 @@ Result<int64_t> Blobs::Collect(
     CAISSON_TRY(const std::vector<std::string> used, in_use(names));
     const std::set<std::string> keep(used.begin(), used.end());
     for (const Found& blob : old) {
-      // The lock and the second look: somebody may have put it again since it was found old.
+      // Lock and check again: another thread may have put the blob again since it was found old.
       CAISSON_TRY(const UniqueFd lock, Lock(LOCK_EX));
       const std::string path = PathOf(blob.sha256);
       struct stat status {};
@@ -187,8 +188,8 @@ Result<int64_t> Blobs::Collect(
   if (!old.empty()) CAISSON_TRY_VOID(remove_unused());
 
   const std::lock_guard<std::mutex> guard(mutex_);
-  // What came meanwhile may be counted twice until the next time: rather a little too full than over the quota.
-  stored_ = kept_bytes + (published_ - published_before);
+  // Blobs that arrived meanwhile may be counted twice until the next run: an overestimate keeps the quota.
+  Count(stored_, kept_bytes + (published_ - published_before) - stored_);
   return removed;
 }
 
@@ -200,15 +201,16 @@ int64_t Blobs::bytes() const {
 Status Blobs::Reserve(int64_t bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (quota_ > 0 && stored_ + uploading_ + bytes > quota_) {
-    return Error::Exhausted("the blobs in " + directory_ + " have reached their quota of " + std::to_string(quota_) +
-                            " bytes: raise it, or keep jobs for a shorter time");
+    return Error::Exhausted(quota_name_ + ": " + std::to_string(stored_ + uploading_) + " of " +
+                            std::to_string(quota_) + " bytes are taken, and " + std::to_string(bytes) +
+                            " more do not fit");
   }
-  uploading_ += bytes;
+  Count(uploading_, bytes);
   return {};
 }
 
 Result<UniqueFd> Blobs::Lock(int how) const {
-  // Opened each time: threads that share a descriptor would share the lock.
+  // Opened for each use: threads that share a descriptor would also share the lock.
   UniqueFd lock(::openat(root_.get(), kLock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return Failed("open the lock");
   while (::flock(lock.get(), how) != 0) {
@@ -228,7 +230,7 @@ Result<bool> Blobs::Publish(const std::string& incoming, const std::string& sha2
   {
     CAISSON_TRY(const UniqueFd lock, Lock(LOCK_SH));
     appeared = ::linkat(root_.get(), incoming.c_str(), root_.get(), PathOf(sha256).c_str(), 0) == 0;
-    // There is one: it becomes as young as this one would be. Nobody removes it while the lock is held.
+    // The blob exists: renew its time stamp. The lock keeps it from being removed.
     if (!appeared && (errno != EEXIST || ::utimensat(root_.get(), PathOf(sha256).c_str(), nullptr, 0) != 0)) {
       return Failed("link " + sha256);
     }
@@ -249,7 +251,7 @@ Status Blobs::RemoveOldIncoming(int64_t before_ms) const {
   for (const std::string& name : names) {
     const std::string path = kIncoming + std::string("/") + name;
     struct stat status {};
-    // An upload that lives writes, which makes its file young again.
+    // A live upload writes, and each write renews the time stamp of its file.
     if (::fstatat(root_.get(), path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (ModifiedMs(status) < before_ms) ::unlinkat(root_.get(), path.c_str(), 0);
   }
@@ -258,16 +260,13 @@ Status Blobs::RemoveOldIncoming(int64_t before_ms) const {
 
 Error Blobs::Failed(const std::string& what) const {
   const int cause = errno;
-  if (cause == ENOSPC || cause == EDQUOT) {
-    return Error::Exhausted("the disk of " + directory_ + " is full: free some space on its file system");
-  }
   return Error::System(cause, what + " in " + directory_);
 }
 
 Blobs::Upload::~Upload() {
   ::unlinkat(blobs_.root_.get(), name_.c_str(), 0);
   const std::lock_guard<std::mutex> guard(blobs_.mutex_);
-  blobs_.uploading_ -= reserved_;
+  blobs_.Count(blobs_.uploading_, -reserved_);
 }
 
 Status Blobs::Upload::Add(std::string_view bytes) {
@@ -293,8 +292,8 @@ Result<std::string> Blobs::Upload::Finish() {
   CAISSON_TRY(const bool appeared, blobs_.Publish(name_, sha256));
   if (appeared) {
     const std::lock_guard<std::mutex> guard(blobs_.mutex_);
-    blobs_.uploading_ -= reserved_;
-    blobs_.stored_ += reserved_;
+    blobs_.Count(blobs_.uploading_, -reserved_);
+    blobs_.Count(blobs_.stored_, reserved_);
     blobs_.published_ += reserved_;
     reserved_ = 0;
   }

@@ -5,12 +5,13 @@
 // artifact can then be sent to a client with the kernel doing the copying. Several services may share the directory.
 //
 //   DIRECTORY/ab/abcdef…   a blob
-//   DIRECTORY/incoming/…   what is being written; left over after a crash, until Collect
+//   DIRECTORY/incoming/…   files being written; after a crash they stay until Collect
 //   DIRECTORY/lock         held shared while a blob appears, exclusively while blobs are removed
 //
 // Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,33 +28,48 @@ namespace caisson::service {
 
 class Blobs {
  public:
-  // Makes the directory (0700) when it is missing. `quota_bytes` 0: no bound.
-  static Result<std::unique_ptr<Blobs>> Open(const std::string& directory, int64_t quota_bytes);
+  // Makes the directory (0700) when it is missing. `quota_bytes` 0: no bound; `quota` is its name in messages. If
+  // `total` is given, stored bytes are added to it too; it must outlive this object.
+  static Result<std::unique_ptr<Blobs>> Open(const std::string& directory, int64_t quota_bytes,
+                                             std::string quota = "the blobs' quota",
+                                             std::atomic<int64_t>* total = nullptr);
 
-  // Gives the SHA-256. On the disk when it returns. kExhausted when the quota or the disk is full.
+  // Gives the SHA-256. On the disk when it returns. kExhausted when the quota is full; a full disk is kSystem with
+  // ENOSPC or EDQUOT.
   Result<std::string> Put(std::string_view bytes);
 
-  // A body that comes in pieces. What was not finished vanishes.
+  // A blob that is written in pieces. An unfinished upload is removed.
   class Upload;
   // `max_bytes` 0: no bound but the quota. Blobs must outlive its uploads.
   Result<std::unique_ptr<Upload>> Begin(int64_t max_bytes);
 
-  // kNotFound; kInvalid for what is no SHA-256.
+  // kNotFound; kInvalid if the name is not a SHA-256.
   Result<UniqueFd> Get(const std::string& sha256, int64_t* bytes = nullptr) const;
-  // Makes a blob as young as if it were put now. Whoever is about to refer to one that was put by somebody else calls
-  // it first: it is then there for as long as the grace of Collect. kNotFound, kInvalid.
+  // Renews a blob's time stamp as if it were put now. A caller calls this before it refers to a blob that another
+  // caller put: the blob then stays for at least the grace time of Collect. kNotFound, kInvalid.
   Status Keep(const std::string& sha256) const;
 
-  // Removes files that are older than `grace_ms` and of which `in_use` does not give the name back; gives how many.
-  // The grace covers what was put for a result that is not in the database yet.
+  // Removes files that are older than `grace_ms` and whose names `in_use` does not return; returns their number. The
+  // grace time protects blobs of results that are not in the database yet.
   Result<int64_t> Collect(
       int64_t grace_ms, const std::function<Result<std::vector<std::string>>(const std::vector<std::string>&)>& in_use);
-  // With what is being written. Of what other services put or removed it knows since the last Collect.
+  int64_t quota() const { return quota_; }
+  // Includes files being written. Changes made by other services are included as of the last Collect.
   int64_t bytes() const;
 
  private:
-  Blobs(std::string directory, UniqueFd root, int64_t quota_bytes)
-      : directory_(std::move(directory)), root_(std::move(root)), quota_(quota_bytes) {}
+  Blobs(std::string directory, UniqueFd root, int64_t quota_bytes, std::string quota_name, std::atomic<int64_t>* total)
+      : directory_(std::move(directory)),
+        root_(std::move(root)),
+        quota_(quota_bytes),
+        quota_name_(std::move(quota_name)),
+        total_(total) {}
+
+  // With the lock held.
+  void Count(int64_t& what, int64_t change) {
+    what += change;
+    if (total_ != nullptr) *total_ += change;
+  }
 
   Status Reserve(int64_t bytes);
   Result<UniqueFd> Lock(int how) const;
@@ -66,10 +82,12 @@ class Blobs {
   const std::string directory_;
   const UniqueFd root_;
   const int64_t quota_;
+  const std::string quota_name_;
+  std::atomic<int64_t>* const total_;
   mutable std::mutex mutex_;  // of all below, in bytes
   int64_t stored_ = 0;
   int64_t uploading_ = 0;
-  int64_t published_ = 0;  // all since Open: Collect learns from it what came while it counted
+  int64_t published_ = 0;  // bytes added since Open; tells Collect how much arrived while it counted
 };
 
 class Blobs::Upload {
@@ -78,8 +96,7 @@ class Blobs::Upload {
   Upload& operator=(const Upload&) = delete;
   ~Upload();
 
-  // kInvalid when it is more than `max_bytes` together, kExhausted when the quota or the disk is full; the upload is
-  // then good for nothing but to be dropped.
+  // kInvalid if the sum exceeds `max_bytes`, otherwise as Put. After an error the upload can only be dropped.
   Status Add(std::string_view bytes);
   // Gives the SHA-256. On the disk when it returns. Called once.
   Result<std::string> Finish();

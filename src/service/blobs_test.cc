@@ -185,7 +185,7 @@ TEST_F(BlobsTest, WhatIsPutAgainOrKeptIsYoung) {
   const std::string kept = Put("kept");
   for (const std::string& name : {put, kept}) MakeOld(PathOf(name));
   const Result<int64_t> removed = blobs_->Collect(60'000, [&](const Names&) -> Result<Names> {
-    // Between the question and the removal.
+    // Runs between the query and the removal.
     Put("put again");
     EXPECT_TRUE(blobs_->Keep(kept));
     return Names{};
@@ -203,7 +203,7 @@ TEST_F(BlobsTest, WithoutAnAnswerNothingIsRemoved) {
   EXPECT_TRUE(blobs_->Get(name));
 }
 
-// Whoever was told that a blob is there finds it, while another service removes what is old.
+// A caller that was told that a blob exists finds it, although another service removes old blobs meanwhile.
 TEST_F(BlobsTest, PuttingAndCollectingAtOnce) {
   const std::unique_ptr<Blobs> other = Open(0);
   std::atomic<bool> done{false};

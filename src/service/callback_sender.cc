@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
@@ -19,11 +18,13 @@
 #include "base/unique_fd.h"
 #include "base/version.h"
 #include "base/words.h"
+#include "linux/files.h"
 
 namespace caisson::service {
 namespace {
 
 constexpr size_t kMaxAnswerHead = size_t{16} << 10;
+constexpr int64_t kPieceBytes = int64_t{64} << 10;
 
 struct Url {
   bool tls = false;
@@ -33,7 +34,7 @@ struct Url {
   std::string target;
 };
 
-// The request's reader has judged the spelling; this takes it apart.
+// Splits a URL whose syntax the request's reader has already checked.
 Result<Url> Split(const std::string& text) {
   Url url;
   url.tls = text.rfind("https://", 0) == 0;
@@ -60,7 +61,7 @@ class Connection {
  public:
   explicit Connection(int64_t deadline_ms) : deadline_ms_(deadline_ms) {}
 
-  Status Open(const Url& url, const AddressRules& rules) {
+  Status Open(const Url& url, const network::AddressRules& rules) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
@@ -70,7 +71,7 @@ class Connection {
       return Error{ErrorKind::kSystem, 0, "resolve " + Quoted(url.host) + ": " + ::gai_strerror(failure)};
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
     for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-      // All of them: a host that is partly inside is not outside.
+      // Every address must be allowed: a host with one internal address is refused.
       if (!rules.Allows(one->ai_addr))
         return Error::Denied("callback to " + Quoted(url.host) +
                              ": it has an address that is not public; the operator "
@@ -99,7 +100,7 @@ class Connection {
     return {};
   }
 
-  // Some bytes; none at the end.
+  // Reads some bytes; empty at the end.
   Result<std::string> Read() {
     char buffer[4096];
     for (;;) {
@@ -178,7 +179,7 @@ class Connection {
 Result<int> ReadStatus(Connection& connection) {
   std::string head;
   while (head.find("\r\n") == std::string::npos) {
-    if (head.size() > kMaxAnswerHead) return Error::System(EPROTO, "the callback's server answered no HTTP");
+    if (head.size() > kMaxAnswerHead) return Error::System(EPROTO, "the callback's server did not answer with HTTP");
     CAISSON_TRY(const std::string bytes, connection.Read());
     if (bytes.empty()) return Error::System(EPROTO, "the callback's server hung up");
     head += bytes;
@@ -186,21 +187,47 @@ Result<int> ReadStatus(Connection& connection) {
   const bool status_line =
       head.size() >= 12 && head.rfind("HTTP/1.", 0) == 0 && head[8] == ' ' &&
       std::all_of(head.begin() + 9, head.begin() + 12, [](char c) { return c >= '0' && c <= '9'; });
-  if (!status_line) return Error::System(EPROTO, "the callback's server answered no HTTP");
+  if (!status_line) return Error::System(EPROTO, "the callback's server did not answer with HTTP");
   return std::stoi(head.substr(9, 3));
 }
 
 }  // namespace
 
-std::string CallbackSignature(const std::string& secret, int64_t unix_seconds, const std::string& body) {
-  const std::string signed_text = std::to_string(unix_seconds) + "." + body;
+namespace {
+
+// Calls `each` with the document, piece by piece.
+Status ForEachPiece(const Document& document, const std::function<Status(std::string_view)>& each) {
+  if (!document.file) return each(document.text);
+  for (int64_t at = 0; at < document.bytes; at += kPieceBytes) {
+    CAISSON_TRY(const std::string piece,
+                linux_sys::ReadAt(document.file.get(), at, std::min(document.bytes - at, kPieceBytes)));
+    CAISSON_TRY_VOID(each(piece));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> CallbackSignature(const std::string& secret, int64_t unix_seconds, const Document& body) {
+  const std::unique_ptr<EVP_PKEY, decltype(&::EVP_PKEY_free)> key(
+      ::EVP_PKEY_new_raw_private_key(EVP_PKEY_HMAC, nullptr, reinterpret_cast<const unsigned char*>(secret.data()),
+                                     secret.size()),
+      ::EVP_PKEY_free);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&::EVP_MD_CTX_free)> context(::EVP_MD_CTX_new(), ::EVP_MD_CTX_free);
   unsigned char mac[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  ::HMAC(::EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-         reinterpret_cast<const unsigned char*>(signed_text.data()), signed_text.size(), mac, &size);
+  size_t size = sizeof(mac);
+  const auto add = [&](std::string_view bytes) -> Status {
+    if (::EVP_DigestSignUpdate(context.get(), bytes.data(), bytes.size()) == 1) return {};
+    return Error::System(EPROTO, "sign a callback");
+  };
+  if (::EVP_DigestSignInit(context.get(), nullptr, ::EVP_sha256(), nullptr, key.get()) != 1)
+    return Error::System(EPROTO, "sign a callback");
+  CAISSON_TRY_VOID(add(std::to_string(unix_seconds) + "."));
+  CAISSON_TRY_VOID(ForEachPiece(body, add));
+  if (::EVP_DigestSignFinal(context.get(), mac, &size) != 1) return Error::System(EPROTO, "sign a callback");
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
-  for (unsigned int i = 0; i < size; ++i) {
+  for (size_t i = 0; i < size; ++i) {
     hex.push_back(kDigits[mac[i] >> 4]);
     hex.push_back(kDigits[mac[i] & 15]);
   }
@@ -208,17 +235,18 @@ std::string CallbackSignature(const std::string& secret, int64_t unix_seconds, c
 }
 
 Result<int> CallbackSender::Send(const Delivery& delivery, int64_t timeout_ms) const {
+  const Document& body = delivery.body;
+  CAISSON_TRY(const std::string signature, CallbackSignature(secret_, UnixMillis() / 1'000, body));
   CAISSON_TRY(const Url url, Split(delivery.url));
   Connection connection(MonotonicNanos() / 1'000'000 + timeout_ms);
   CAISSON_TRY_VOID(connection.Open(url, rules_));
-  std::string request = "POST " + url.target + " HTTP/1.1\r\nHost: " + url.authority + "\r\nUser-Agent: caisson/" +
-                        kVersion + "\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " +
-                        std::to_string(delivery.body.size()) + "\r\nCaisson-Job: " + delivery.job_id +
-                        "\r\nCaisson-Delivery: " + std::to_string(delivery.attempt) +
-                        "\r\nCaisson-Signature: " + CallbackSignature(secret_, UnixMillis() / 1'000, delivery.body) +
-                        "\r\n\r\n";
+  std::string request =
+      "POST " + url.target + " HTTP/1.1\r\nHost: " + url.authority + "\r\nUser-Agent: caisson/" + kVersion +
+      "\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.bytes) +
+      "\r\nCaisson-Job: " + delivery.job_id + "\r\nCaisson-Delivery: " + std::to_string(delivery.attempt) +
+      "\r\nCaisson-Signature: " + signature + "\r\n\r\n";
   CAISSON_TRY_VOID(connection.Write(request));
-  CAISSON_TRY_VOID(connection.Write(delivery.body));
+  CAISSON_TRY_VOID(ForEachPiece(body, [&](std::string_view piece) { return connection.Write(piece); }));
   return ReadStatus(connection);
 }
 

@@ -1,7 +1,7 @@
-// Tells a stranger's server that a job ended: one POST of the result, signed, to an address the rules allow.
+// Tells an untrusted server that a job ended: one signed POST of the result, to an address that the rules allow.
 //
 // SECURITY: the URL is hostile. Its name is resolved once, every address is judged, and the connection goes to the very
-// address that was judged, so that a name cannot change its mind in between. Redirects are not followed, the answer's
+// address that was judged, so that a changed DNS answer has no effect. Redirects are not followed, the answer's
 // body is not read, and everything together has a deadline.
 #pragma once
 
@@ -9,7 +9,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "service/address_rules.h"
+#include "network/address.h"
+#include "service/service.h"
 
 namespace caisson::service {
 
@@ -17,22 +18,23 @@ struct Delivery {
   std::string url;
   std::string job_id;
   int64_t attempt = 1;  // of the delivery
-  std::string body;
+  Document body;
 };
 
 class CallbackSender {
  public:
   // `secret` signs: Caisson-Signature: t=SECONDS,v1=HEX, the HMAC-SHA256 of "SECONDS.BODY".
-  CallbackSender(AddressRules rules, std::string secret) : rules_(std::move(rules)), secret_(std::move(secret)) {}
+  CallbackSender(network::AddressRules rules, std::string secret)
+      : rules_(std::move(rules)), secret_(std::move(secret)) {}
 
-  // The answer's status. kDenied when no address of the host is allowed: that will not change by trying again.
+  // The answer's status. kDenied if no address of the host is allowed; a retry would not help.
   Result<int> Send(const Delivery& delivery, int64_t timeout_ms) const;
 
  private:
-  AddressRules rules_;
+  network::AddressRules rules_;
   std::string secret_;
 };
 
-std::string CallbackSignature(const std::string& secret, int64_t unix_seconds, const std::string& body);
+Result<std::string> CallbackSignature(const std::string& secret, int64_t unix_seconds, const Document& body);
 
 }  // namespace caisson::service

@@ -1,4 +1,4 @@
-// Who wants to know when something happens to a job. Any thread.
+// Subscriptions to changes of jobs. Any thread.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace caisson::service {
 
 class Changes : public std::enable_shared_from_this<Changes> {
  public:
-  // `changed` is called by whoever notifies, without a lock held; it may be called once more after the subscription
-  // ended, by a thread that had begun to.
+  // The notifying thread calls `changed` without holding a lock. A thread that is already notifying may call it once
+  // more after the subscription ended.
   std::unique_ptr<Subscription> Watch(const std::string& job_id, std::function<void()> changed);
   void Notify(const std::string& job_id);
 

@@ -69,6 +69,23 @@ Status Words(const YamlFields& fields, const YamlNode& node, Config& config) {
                       [](const std::string& text) { return text.empty() ? Fault("is empty") : Fault(); });
 }
 
+template <std::vector<std::string> Config::*field>
+Status Directories(const YamlFields& fields, const YamlNode& node, Config& config) {
+  return fields.Texts(node, config.*field, [](const std::string& text) { return policy::FaultInHostPath(text); });
+}
+
+Status OnStop(const YamlFields& fields, const YamlNode& node, Config& config) {
+  return fields.Checked(node, config.sessions_on_stop, [](const std::string& text) {
+    return text == "keep" || text == "end" ? Fault() : Fault("is neither keep nor end");
+  });
+}
+
+Status MayApply(const YamlFields& fields, const YamlNode& node, Config& config) {
+  return fields.Checked(node, config.session_apply, [](const std::string& text) {
+    return text == "allow" || text == "refuse" ? Fault() : Fault("is neither allow nor refuse");
+  });
+}
+
 Status TenantLimits(const YamlFields& fields, const YamlNode& node, Config& config) {
   if (node.kind != YamlNode::Kind::kMap) return fields.At(node, "expected a map of tenant: count");
   for (const policy::YamlField& field : node.fields) {
@@ -97,12 +114,14 @@ constexpr Row kRows[] = {
     {{"user", "name", "none", "started as root: the user caissond becomes once its launcher runs"},
      Text<&Config::user>},
     {{"policy", "path", "the usual places", "rules above all profiles"}, AbsolutePath<&Config::policy>},
+    {{"images", "path", "state_dir/images", "the image store that requests name images of"},
+     AbsolutePath<&Config::images>},
     {{"profiles", "path", "the usual places", "directory of the operator's own profiles"},
      AbsolutePath<&Config::profiles>},
     {{"signing_key", "path", "none", "Ed25519 key: results get a signed attestation"},
      AbsolutePath<&Config::signing_key>},
-    {{"workers", "count", "one for each CPU", "jobs at once on this machine"}, Count<&Config::workers>},
-    {{"memory_reserve", "size", "256M", "memory left alone: a job starts only if its limit fits beside it"},
+    {{"workers", "count", "one for each CPU", "jobs that run at once on this machine"}, Count<&Config::workers>},
+    {{"memory_reserve", "size", "256M", "memory kept free: a job starts only if its limit fits beside it"},
      Size<&Config::memory_reserve>},
     {{"max_queue", "count", "10000", "jobs waiting before a submit is answered 429; 0: no bound"},
      Count<&Config::max_queue>},
@@ -113,12 +132,29 @@ constexpr Row kRows[] = {
     {{"parked", "count", "0", "sandboxes built ahead, at most"}, Count<&Config::parked>},
     {{"python_modules", "list", "none", "with `parked`: Python is forked from an interpreter that has these imported"},
      Words<&Config::python_modules>},
-    {{"lease", "duration", "15s", "how long a silent worker keeps its job; renewed three times in it"},
+    {{"sessions", "count", "64", "living agent sessions on this machine; 0: none are opened"},
+     Count<&Config::sessions>},
+    {{"sessions_per_tenant", "count", "16", "the same for one tenant; beyond: 429"},
+     Count<&Config::sessions_per_tenant, 1>},
+    {{"sessions_kept_per_tenant", "count", "256", "sessions of one tenant, ended ones that were not deleted included"},
+     Count<&Config::sessions_kept_per_tenant, 1>},
+    {{"session_projects", "list", "none",
+      "directories at or below which tenants may open sessions on a project; policy judges the path too"},
+     Directories<&Config::session_projects>},
+    {{"session_file_bytes", "size", "64M", "the largest file that may be sent into a session"},
+     Size<&Config::session_file_bytes>},
+    {{"session_apply", "word", "refuse",
+      "`allow`: callers with the right approve may bring a session's changes into its project"},
+     MayApply},
+    {{"sessions_on_stop", "word", "keep", "living sessions when the service ends: `keep` or `end`"}, OnStop},
+    {{"lease", "duration", "15s",
+      "how long a silent worker keeps its job; the lease is renewed three times in this period"},
      Duration<&Config::lease_ms, 1'000>},
     {{"drain", "duration", "30s", "on SIGTERM: how long running jobs may finish"}, Duration<&Config::drain_ms, 0>},
-    {{"max_attempts", "count", "3", "attempts that may come to no verdict before a job is a dead letter"},
+    {{"max_attempts", "count", "3", "attempts without a verdict before a job becomes a dead letter"},
      Count<&Config::max_attempts, 1>},
-    {{"retry_initial", "duration", "1s", "wait before the second attempt; doubles, less up to half by chance"},
+    {{"retry_initial", "duration", "1s",
+      "wait before the second attempt; doubles each time, minus a random part of up to one half"},
      Duration<&Config::retry_initial_ms>},
     {{"retry_max", "duration", "1m", "the longest such wait"}, Duration<&Config::retry_max_ms>},
     {{"approval_ttl", "duration", "24h", "how long people have to answer; then the job is rejected"},
@@ -128,13 +164,16 @@ constexpr Row kRows[] = {
      Duration<&Config::idempotency_ttl_ms>},
     {{"retention", "duration", "720h", "how long an ended job and its artifacts are kept"},
      Duration<&Config::retention_ms>},
-    {{"blob_quota", "size", "20G", "room for results, artifacts and archives; full: no new jobs"},
+    {{"blob_quota", "size", "20G", "room for results, artifacts and archives; full: no new jobs, and jobs wait"},
      Size<&Config::blob_quota>},
-    {{"callback_secret", "path", "none", "file with the key that signs callbacks; without it there are none"},
+    {{"blob_quota_per_tenant", "size", "4G", "the same for one tenant; full: no new jobs of the tenant; 0: no bound"},
+     Size<&Config::blob_quota_per_tenant>},
+    {{"callback_secret", "path", "none", "file with the key that signs callbacks; without it callbacks are off"},
      AbsolutePath<&Config::callback_secret>},
     {{"callback_allow", "list", "none", "addresses (CIDR) that callbacks may reach although they are private"},
      Words<&Config::callback_allow>},
-    {{"callback_tries", "count", "8", "deliveries before a callback is given up"}, Count<&Config::callback_tries, 1>},
+    {{"callback_tries", "count", "8", "delivery attempts before a callback is given up"},
+     Count<&Config::callback_tries, 1>},
 };
 
 constexpr auto kKeys = [] {
@@ -145,8 +184,7 @@ constexpr auto kKeys = [] {
 
 Status CheckTogether(const Config& config, const std::string& file) {
   const auto fault = [&](const std::string& what) { return Error::Invalid(file + ": " + what); };
-  if (!config.listen.empty() && config.tokens.empty())
-    return fault("listen: over TCP nobody is known without a token; set tokens");
+  if (!config.listen.empty() && config.tokens.empty()) return fault("listen: callers over TCP need tokens; set tokens");
   if (config.tls_certificate.empty() != config.tls_key.empty())
     return fault("tls_certificate and tls_key belong together");
   if (!config.node.empty() && !policy::IsWord(config.node, "._-", 64))

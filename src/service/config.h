@@ -1,4 +1,4 @@
-// What an operator can set, read from one YAML file. Every key stands in one table (config.cc) with its default and its
+// The operator's settings, read from one YAML file. Every key stands in one table (config.cc) with its default and its
 // meaning; the reader, `caissond --keys` and docs/operator/configuration.md all come from it.
 #pragma once
 
@@ -25,6 +25,7 @@ struct Config {
   std::string node;  // empty: the host's name
   std::string user;
   std::string policy, profiles;
+  std::string images;  // empty: below state_dir
   std::string signing_key;
 
   // How much at once
@@ -37,6 +38,15 @@ struct Config {
   int64_t parked = 0;
   std::vector<std::string> python_modules;
 
+  // Agent sessions
+  int64_t sessions = 64;
+  int64_t sessions_per_tenant = 16;
+  int64_t sessions_kept_per_tenant = 256;
+  std::vector<std::string> session_projects;
+  int64_t session_file_bytes = int64_t{64} << 20;
+  std::string session_apply = "refuse";
+  std::string sessions_on_stop = "keep";
+
   // How long
   int64_t lease_ms = 15'000;
   int64_t drain_ms = 30'000;
@@ -48,6 +58,7 @@ struct Config {
   int64_t idempotency_ttl_ms = 7LL * 24 * 3'600'000;
   int64_t retention_ms = 30LL * 24 * 3'600'000;
   int64_t blob_quota = int64_t{20} << 30;
+  int64_t blob_quota_per_tenant = int64_t{4} << 30;
 
   // Callbacks
   std::string callback_secret;

@@ -25,12 +25,12 @@ TEST(Config, ReadsEveryKindOfValue) {
   EXPECT_EQ(config->database, "host=/run/pg dbname=caisson");
 }
 
-// What is said of a key must be what happens without it.
+// The documented default of a key must be its real default.
 TEST(Config, StatesItsDefaultsTruthfully) {
   const Config standard;
   for (const ConfigKey& key : ConfigKeys()) {
     if (key.type != "count" && key.type != "duration" && key.type != "size") continue;
-    if (key.standard.find(' ') != std::string_view::npos) continue;  // said in words
+    if (key.standard.find(' ') != std::string_view::npos) continue;  // documented in words
     const std::string text = std::string(key.name) + ": " + std::string(key.standard) + "\n";
     const Result<Config> read = ReadConfig(text, "c.yaml");
     ASSERT_TRUE(read) << read.error().message;

@@ -31,8 +31,8 @@ std::string RandomHexOf(size_t bytes) {
   return hex;
 }
 
-json JobMessage(const store::Job& job, const verify::RetryPolicy& retry) {
-  json request = json::parse(job.request);
+json JobMessage(const store::Job& job, const std::string& document, const verify::RetryPolicy& retry) {
+  json request = json::parse(document);
   request["request_id"] = job.request_id;
   request.erase("idempotency_key");
   json message = {{"schema_version", 1},
@@ -41,7 +41,7 @@ json JobMessage(const store::Job& job, const verify::RetryPolicy& retry) {
                   {"job_id", job.id},
                   {"tenant", job.tenant},
                   {"submitted_at", UtcTime(job.submitted_ms)},
-                  // A job without a key is like no other.
+                  // A job without a key never equals another.
                   {"idempotency_key", job.idempotency_key.empty() ? job.id : job.idempotency_key},
                   {"attempt", job.attempt},
                   {"max_attempts", job.max_attempts},
@@ -80,10 +80,13 @@ std::string PlanDigest(const std::string& request_digest, const verify::Admitted
     for (const std::string& argument : command.argv) argv.push_back(verify::Sha256Hex(argument));
     commands.push_back({{"argv", std::move(argv)}, {"cwd", command.cwd}, {"timeout_ms", command.timeout_ms}});
   }
-  return verify::Sha256Hex(Dump({{"request", request_digest},
-                                 {"policy", admitted.policy_digest},
-                                 {"source", admitted.source_digest},
-                                 {"commands", std::move(commands)}}));
+  json plan = {{"request", request_digest},
+               {"policy", admitted.policy_digest},
+               {"source", admitted.source_digest},
+               {"commands", std::move(commands)}};
+  // The name alone could mean another image by the time of an approval.
+  if (admitted.plan.image) plan["image"] = admitted.plan.image->digest;
+  return verify::Sha256Hex(Dump(plan));
 }
 
 std::string ToText(const verify::ApprovalRequest& request) {
@@ -108,11 +111,12 @@ std::string ToText(const verify::ApprovalRequest& request) {
   return Dump(document);
 }
 
-std::string DeadLetterText(const store::Job& job, const std::vector<store::Attempt>& attempts,
-                           const verify::RetryPolicy& retry, const std::string& result) {
+std::string DeadLetterText(const store::Job& job, const std::string& request,
+                           const std::vector<store::Attempt>& attempts, const verify::RetryPolicy& retry,
+                           const std::string& result) {
   json history = json::array();
   for (const store::Attempt& attempt : attempts) {
-    // A requeued job counts anew; its letter tells of the last round.
+    // A requeued job counts its attempts anew; its dead letter describes the last round.
     if (!history.empty() && attempt.number <= history.back()["attempt"].get<int64_t>()) history = json::array();
     json item = {{"attempt", attempt.number},
                  {"cause", attempt.cause},
@@ -130,7 +134,7 @@ std::string DeadLetterText(const store::Job& job, const std::vector<store::Attem
                  {"dead_at", UtcTime(job.finished_ms)},
                  {"reason", overdue ? "deadline_passed" : "attempts_exhausted"},
                  {"history", std::move(history)},
-                 {"job", JobMessage(job, retry)}};
+                 {"job", JobMessage(job, request, retry)}};
   if (!result.empty()) letter["last_result"] = json::parse(result);
   return Dump(letter);
 }

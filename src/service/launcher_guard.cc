@@ -21,7 +21,8 @@ namespace caisson::service {
 namespace {
 
 constexpr int kStartTimeoutMs = 10'000;
-// After a launcher that did not live this long the next one waits as long, lest one that cannot start takes a CPU.
+// If a launcher lived for less than this, the next start waits as long, so that a launcher that cannot start does not
+// use up a CPU.
 constexpr int kPauseMs = 500;
 
 int OpenPidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
@@ -44,9 +45,9 @@ pid_t StartLauncher(const std::vector<char*>& argv) {
   ::_exit(127);
 }
 
-// Runs: the guard. Ends when `alive` does, which the service holds the other end of.
+// Runs: the guard. Ends when the service closes the other end of `alive`.
 [[noreturn]] void Guard(int alive, int restarts, const std::vector<char*>& argv) {
-  ::signal(SIGTERM, SIG_IGN);  // asked of the whole group: the service decides when it is over
+  ::signal(SIGTERM, SIG_IGN);  // a signal to the whole process group: the service decides when to end
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
   for (bool first = true;; first = false) {

@@ -1,8 +1,8 @@
 // Keeps a caisson-launcher running beside the service.
 //
-// The service gives up its privileges; starting a launcher again takes them. So a small process of its own, forked
-// before that, does nothing but start launchers: one at a time, a new one when it died. It ends with the service, and
-// the launcher ends with it. When the guard itself is killed, the service must end too: `died` tells.
+// The service drops its privileges, but starting a launcher needs them. So a small guard process, forked before that,
+// only starts launchers: one at a time, and a new one when the last one died. The guard ends with the service, and the
+// launcher ends with the guard. If the guard is killed, the service must end too: `died` reports it.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace caisson::service {
 
 class LauncherGuard {
  public:
-  // While the process has one thread. `arguments` is the launcher's command line; the launcher is taken from the
+  // Call while the process has one thread. `arguments` is the launcher's command line; the launcher is taken from the
   // directory of the running program. Returns when the launcher listens on `socket`.
   static Result<LauncherGuard> Start(const std::string& socket, const std::vector<std::string>& arguments);
 

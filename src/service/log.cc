@@ -14,7 +14,7 @@ void LogLine(const char* level, std::string_view what,
   nlohmann::json line = {{"time", UtcNow()}, {"level", level}, {"what", what}};
   for (const auto& [name, value] : members) line[name] = value;
   const std::string text = Dump(line) + "\n";
-  // A log that cannot be written is no reason to stop.
+  // The service goes on if its log cannot be written.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 

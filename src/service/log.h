@@ -1,4 +1,4 @@
-// What operators read when something is odd: one JSON object per line on standard error, for journald and the like.
+// The operator's log: one JSON object per line on standard error, for journald and the like.
 #pragma once
 
 #include <initializer_list>

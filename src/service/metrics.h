@@ -16,7 +16,7 @@ class Metrics {
  public:
   // `labels` as in the format: `class="TimeoutViolation"`; empty: none.
   void Add(std::string_view name, std::string_view labels = {}, double amount = 1);
-  // A counter that somebody else keeps: rises with it. A smaller number than before is a new count that began at 0.
+  // Mirrors a counter that is kept elsewhere. A smaller number than before means that the counter restarted at 0.
   void Follow(std::string_view name, std::string_view labels, double count);
   void Set(std::string_view name, std::string_view labels, double value);
   // Into a histogram.

@@ -8,20 +8,20 @@
 #include "base/clock.h"
 #include "service/documents.h"
 #include "service/job_runner.h"
-#include "verify/verifier.h"
+#include "verify/run_driver.h"
 
 namespace caisson::service {
 namespace {
 
 constexpr std::chrono::milliseconds kRound{500};
 constexpr int64_t kCleaningMs = 60'000;
-// A blob older than this that no job refers to never will be.
+// A blob older than this without a reference will never get one.
 constexpr int64_t kBlobGraceMs = 3'600'000;
 constexpr int64_t kBatch = 100;
 
 }  // namespace
 
-Reconciler::Reconciler(Parts& parts) : parts_(parts) {
+Reconciler::Reconciler(ServiceContext& context) : context_(context) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -44,12 +44,14 @@ void Reconciler::Loop() {
 }
 
 void Reconciler::Round() {
-  parts_.trail->Probe();
-  parts_.metrics.Set("caisson_audit_usable", "", parts_.trail->Usable() ? 1 : 0);
-  if (!parts_.trail->Usable()) return;  // every repair is recorded first
+  context_.audit_writer->Probe();
+  context_.metrics.Set("caisson_audit_usable", "", context_.audit_writer->Usable() ? 1 : 0);
+  if (!context_.audit_writer->Usable()) return;  // record every repair first
   LostWorkers();
   OverdueJobs();
   UnansweredApprovals();
+  // Notes from before a crash, and those of the approvals above.
+  if (!context_.audit_writer->WriteNotes(*context_.store)) context_.metrics.Add("caisson_store_errors_total");
   const int64_t now = MonotonicNanos() / 1'000'000;
   if (cleaned_ms_ == 0 || now - cleaned_ms_ > kCleaningMs) {
     cleaned_ms_ = now;
@@ -58,19 +60,22 @@ void Reconciler::Round() {
 }
 
 void Reconciler::Repair(const store::Job& job) {
-  const Status repaired =
-      EndAttempt(parts_, job, verify::RetryCause::kLostWorker, "worker " + job.worker + " was lost", "", {});
-  if (!repaired && repaired.error().kind != ErrorKind::kConflict) parts_.metrics.Add("caisson_store_errors_total");
+  const Error lost = Error{ErrorKind::kSystem, 0, "worker " + job.worker + " was lost"};
+  // This process is alive but could not reach the store in time (no database, a full disk); the job is not at fault.
+  const Status repaired = job.worker == context_.worker
+                              ? PostponeAttempt(context_, job, lost, {})
+                              : EndAttempt(context_, job, verify::RetryCause::kLostWorker, lost, nullptr, {});
+  if (!repaired && repaired.error().kind != ErrorKind::kConflict) context_.metrics.Add("caisson_store_errors_total");
 }
 
 Status Reconciler::TakeBackOwn() {
-  const std::string node = parts_.worker.substr(0, parts_.worker.rfind('.') + 1);
+  const std::string node = context_.worker.substr(0, context_.worker.rfind('.') + 1);
   for (;;) {
     CAISSON_TRY(const std::vector<store::Job> leased,
-                parts_.store->LapsedLeases(std::numeric_limits<int64_t>::max(), std::numeric_limits<int32_t>::max()));
+                context_.store->LapsedLeases(std::numeric_limits<int64_t>::max(), std::numeric_limits<int32_t>::max()));
     bool found = false;
     for (const store::Job& job : leased) {
-      const bool own = std::string_view(job.worker).substr(0, node.size()) == node && job.worker != parts_.worker;
+      const bool own = std::string_view(job.worker).substr(0, node.size()) == node && job.worker != context_.worker;
       if (!own) continue;
       found = true;
       Repair(job);
@@ -80,55 +85,59 @@ Status Reconciler::TakeBackOwn() {
 }
 
 void Reconciler::LostWorkers() {
-  const Result<std::vector<store::Job>> lapsed = parts_.store->LapsedLeases(UnixMillis(), kBatch);
-  if (!lapsed) return parts_.metrics.Add("caisson_store_errors_total");
+  const Result<std::vector<store::Job>> lapsed = context_.store->LapsedLeases(UnixMillis(), kBatch);
+  if (!lapsed) return context_.metrics.Add("caisson_store_errors_total");
   for (const store::Job& job : *lapsed) Repair(job);
 }
 
 void Reconciler::OverdueJobs() {
   store::ClaimOptions options;
-  options.worker = parts_.worker;
+  options.worker = context_.worker;
   options.now_ms = UnixMillis();
-  options.lease_ms = parts_.config.lease_ms;
+  options.lease_ms = context_.config.lease_ms;
   options.max_jobs = kBatch;
-  const Result<std::vector<store::Job>> overdue = parts_.store->TakeOverdue(options);
-  if (!overdue) return parts_.metrics.Add("caisson_store_errors_total");
+  const Result<std::vector<store::Job>> overdue = context_.store->TakeOverdue(options);
+  if (!overdue) return context_.metrics.Add("caisson_store_errors_total");
   for (const store::Job& job : *overdue) {
     const std::string why = "the deadline passed before an attempt could begin";
-    if (!parts_.trail->Record(job, TheService(), audit::GivenUp{job.attempt, why})) return;
+    if (!context_.audit_writer->Record(job, TheService(), audit::GivenUp{job.attempt, why})) return;
     store::End end;
     end.state = store::JobState::kDeadLettered;
     end.status = "error";
     end.failure_class = "InfrastructureError";
     end.now_ms = UnixMillis();
     end.events.push_back({0, end.now_ms, "dead_lettered", Dump({{"attempt", job.attempt}, {"error", why}})});
-    if (!parts_.store->Finish({job.id, job.lease_token}, end)) continue;
-    parts_.metrics.Add("caisson_dead_letters_total");
-    parts_.changes->Notify(job.id);
+    if (!context_.store->Finish({job.id, job.lease_token}, end)) continue;
+    context_.metrics.Add("caisson_dead_letters_total");
+    context_.changes->Notify(job.id);
   }
 }
 
 void Reconciler::UnansweredApprovals() {
-  const Result<std::vector<store::Approval>> expired = parts_.store->ExpiredApprovals(UnixMillis(), kBatch);
-  if (!expired) return parts_.metrics.Add("caisson_store_errors_total");
+  const Result<std::vector<store::Approval>> expired = context_.store->ExpiredApprovals(UnixMillis(), kBatch);
+  if (!expired) return context_.metrics.Add("caisson_store_errors_total");
   for (const store::Approval& approval : *expired) {
-    const Result<store::Job> job = parts_.store->Find(approval.job_id);
+    const Result<store::Job> job = context_.store->Find(approval.job_id);
     if (!job) continue;
-    const Result<store::End> end = RejectedEnd(parts_, *job, "nobody answered approval " + approval.id + " in time",
-                                               "approval_expired", {{"approval_id", approval.id}});
+    const Result<store::End> end =
+        RejectedEnd(context_, *job, "no approver answered approval " + approval.id + " in time", "approval_expired",
+                    {{"approval_id", approval.id}});
     if (!end) continue;
     const audit::ApprovalStep step{approval.id, approval.plan_digest, verify::Answer::kExpired, ""};
-    if (!parts_.trail->Record(*job, TheService(), step)) return;
-    if (parts_.store->ExpireApproval(approval.id, *end)) parts_.changes->Notify(job->id);
+    if (!context_.store->ExpireApproval(approval.id, *end, context_.audit_writer->Note(*job, TheService(), step)))
+      continue;
+    context_.changes->Notify(job->id);
   }
 }
 
 void Reconciler::OldThings() {
   const int64_t now = UnixMillis();
-  const Result<int64_t> purged = parts_.store->Purge(now - parts_.config.retention_ms, now, 10 * kBatch);
-  const Result<int64_t> collected = parts_.blobs->Collect(
-      kBlobGraceMs, [this](const std::vector<std::string>& names) { return parts_.store->BlobsInUse(names); });
-  if (!purged || !collected) parts_.metrics.Add("caisson_store_errors_total");
+  const Result<int64_t> purged = context_.store->Purge(now - context_.config.retention_ms, now, 10 * kBatch);
+  const Result<int64_t> collected =
+      context_.blobs->Collect(kBlobGraceMs, [this](const std::vector<std::string>& names, const std::string& tenant) {
+        return context_.store->BlobsInUse(names, tenant);
+      });
+  if (!purged || !collected) context_.metrics.Add("caisson_store_errors_total");
 }
 
 }  // namespace caisson::service

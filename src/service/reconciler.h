@@ -1,21 +1,22 @@
-// Repairs what crashes, lost machines and the passing of time leave behind. One thread; it may run on every service
-// that shares a database, since each repair is one transaction that only one of them can win.
+// Repairs jobs after crashes and lost machines, and ends jobs whose time is over. One thread; it may run on every
+// service that shares a database, because each repair is one transaction that only one of them can win.
 #pragma once
 
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
-#include "service/parts.h"
+#include "service/service_context.h"
 
 namespace caisson::service {
 
 class Reconciler {
  public:
-  explicit Reconciler(Parts& parts);
+  explicit Reconciler(ServiceContext& context);
   ~Reconciler();
 
-  // Jobs an earlier life of this node left: nobody works on them, whatever their lease says. Before any worker starts.
+  // Takes back the jobs of an earlier process of this node: no worker runs them, although their leases may be valid.
+  // Called before any worker starts.
   Status TakeBackOwn();
 
  private:
@@ -27,7 +28,7 @@ class Reconciler {
   void OldThings();
   void Repair(const store::Job& job);
 
-  Parts& parts_;
+  ServiceContext& context_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;

@@ -56,7 +56,7 @@ TEST(Documents, DeadLettersAreAsTheirOwnReaderWantsThem) {
   const std::vector<store::Attempt> attempts = {{1, "lost_worker", "gone", "w.1", 500, 1'000},
                                                 {2, "infrastructure_error", "no\nluck", "w.1", 2'000, 3'000}};
   for (const std::vector<store::Attempt>& history : {attempts, std::vector<store::Attempt>()}) {
-    const Result<verify::JobMessage> read = verify::ParseJobMessage(DeadLetterText(job, history, {}, ""));
+    const Result<verify::JobMessage> read = verify::ParseJobMessage(DeadLetterText(job, job.request, history, {}, ""));
     ASSERT_TRUE(read) << read.error().message;
     const auto& letter = std::get<verify::DeadLetter>(*read);
     EXPECT_EQ(letter.history.size(), history.size());
@@ -86,7 +86,10 @@ TEST(Metrics, AreInPrometheusFormat) {
 
 // Checked with: printf '1700000000.body' | openssl dgst -sha256 -hmac secret
 TEST(Callbacks, AreSignedOverTimeAndBody) {
-  EXPECT_EQ(CallbackSignature("secret", 1'700'000'000, "body"),
+  Document body;
+  body.text = "body";
+  body.bytes = 4;
+  EXPECT_EQ(*CallbackSignature("secret", 1'700'000'000, body),
             "t=1700000000,v1=42ac6f0448c1d9c3e1e82b9726248f58fef84afffcbad5188246e96070e0ea46");
 }
 
@@ -107,16 +110,46 @@ TEST(LiveJob, KeepsItsOutputInOrderAndReadableFromAnywhere) {
   store::Job job;
   job.id = "j";
   const std::shared_ptr<LiveJob> live = *LiveJob::Make(job, std::make_shared<Changes>());
-  live->AddOutput("stdout", "run", "hello ");
-  live->AddOutput("stderr", "run", "world");
-  const Log all = live->ReadLog(0);
+  live->AddOutput("stdout", "hello ");
+  live->AddOutput("stderr", "world");
+  const Log all = live->ReadLog(0, 100);
   ASSERT_EQ(all.chunks.size(), 2U);
   EXPECT_EQ(all.next_offset, 11);
-  const Log rest = live->ReadLog(8);
+  const Log rest = live->ReadLog(8, 100);
   ASSERT_EQ(rest.chunks.size(), 1U);
   EXPECT_EQ(rest.chunks[0].bytes, "rld");
   EXPECT_EQ(rest.chunks[0].offset, 8);
-  EXPECT_TRUE(live->ReadLog(11).chunks.empty());
+  EXPECT_TRUE(live->ReadLog(11, 100).chunks.empty());
+}
+
+TEST(LiveJob, LongOutputIsReadInPieces) {
+  store::Job job;
+  job.id = "j";
+  const std::shared_ptr<LiveJob> live = *LiveJob::Make(job, std::make_shared<Changes>());
+  std::string expected;
+  for (int i = 0; i < 40'000; ++i) {
+    const std::string bytes = std::to_string(i) + (i % 1'000 == 0 ? std::string(70'000, 'x') : "");
+    live->AddOutput(i % 3 == 0 ? "stderr" : "stdout", bytes);
+    expected += bytes;
+  }
+  for (const int64_t step : {int64_t{100'000}, int64_t{65'536}}) {
+    std::string read;
+    int64_t offset = 17;
+    for (;;) {
+      const Log log = live->ReadLog(offset, step);
+      if (log.chunks.empty()) break;
+      int64_t size = 0;
+      for (const LogChunk& chunk : log.chunks) {
+        EXPECT_EQ(chunk.offset, offset + size);
+        size += static_cast<int64_t>(chunk.bytes.size());
+        read += chunk.bytes;
+      }
+      ASSERT_LE(size, step);
+      ASSERT_EQ(log.next_offset, offset + size);
+      offset = log.next_offset;
+    }
+    EXPECT_TRUE(read == expected.substr(17)) << read.size() << " of " << expected.size();
+  }
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -17,21 +15,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How soon a job is seen that another service put into the same database, or that had to wait for its time.
+// How soon a worker finds a job that another service submitted, or whose not_before time has come.
 constexpr milliseconds kPoll{200};
 // How soon a running job's events are in the store. Shorter jobs write them with their result.
 constexpr milliseconds kPulse{20};
 
 }  // namespace
 
-int64_t AvailableMemory() {
-  const Result<std::string> text = linux_sys::ReadSmallFile(AT_FDCWD, "/proc/meminfo");
-  constexpr std::string_view kField = "MemAvailable:";
-  const size_t field = text ? text->find(kField) : std::string::npos;
-  return field == std::string::npos ? 0 : std::strtoll(text->c_str() + field + kField.size(), nullptr, 10) * 1024;
-}
-
-Workers::Workers(Parts& parts, int64_t count, int64_t job_memory) : parts_(parts), job_memory_(job_memory) {
+Workers::Workers(ServiceContext& context, int64_t count, int64_t job_memory)
+    : context_(context), job_memory_(job_memory) {
   for (int64_t i = 0; i < count; ++i) threads_.emplace_back([this] { Work(); });
   pulse_ = std::thread([this] { Pulse(); });
 }
@@ -60,9 +52,9 @@ bool Workers::MemoryFits() const {
     const std::lock_guard lock(mutex_);
     busy = busy_;
   }
-  // What runs may still come to take its whole limit. What it has taken already counts twice; that errs to the safe
-  // side.
-  return AvailableMemory() >= parts_.config.memory_reserve + (busy + 1) * job_memory_;
+  // A running job may still use its whole limit. Memory that it already uses is counted twice, which is safe.
+  const Result<int64_t> available = linux_sys::AvailableMemory();
+  return available && *available >= context_.config.memory_reserve + (busy + 1) * job_memory_;
 }
 
 bool Workers::AwaitTurn() {
@@ -73,42 +65,42 @@ bool Workers::AwaitTurn() {
 }
 
 void Workers::Work() {
-  bool found = true;  // look before waiting: there may be jobs from before
+  bool found = true;  // look before waiting: there may be earlier jobs
   while (found || AwaitTurn()) {
     found = false;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
-    // SECURITY: a job that could not be recorded must not begin. And one that cannot run now should not use up an
-    // attempt.
-    if (!parts_.trail->Usable() || !MemoryFits() || !parts_.runtime_ready()) {
+    // SECURITY: a job must not begin without an audit record. A job that cannot run now should not use up an attempt.
+    if (!context_.audit_writer->Usable() || !context_.blobs->HasRoom() || !MemoryFits() || !context_.runtime_ready()) {
       std::this_thread::sleep_for(kPulse);
       continue;
     }
     store::ClaimOptions options;
-    options.worker = parts_.worker;
+    options.worker = context_.worker;
     options.now_ms = UnixMillis();
-    options.lease_ms = parts_.config.lease_ms;
-    options.tenant_limit = parts_.config.tenant_concurrency;
-    options.tenant_limits = parts_.config.tenant_limits;
-    Result<std::vector<store::Job>> claimed = parts_.store->Claim(options);
+    options.lease_ms = context_.config.lease_ms;
+    options.tenant_limit = context_.config.tenant_concurrency;
+    options.tenant_limits = context_.config.tenant_limits;
+    Result<std::vector<store::Job>> claimed = context_.store->Claim(options);
     if (!claimed) {
-      parts_.metrics.Add("caisson_store_errors_total");
+      context_.metrics.Add("caisson_store_errors_total");
       continue;
     }
     for (store::Job& job : *claimed) {
       found = true;
       job.started_ms = options.now_ms;
-      Result<std::shared_ptr<LiveJob>> live = LiveJob::Make(std::move(job), parts_.changes);
+      Result<std::shared_ptr<LiveJob>> live =
+          LiveJob::Make(std::move(job), context_.changes, context_.blobs->directory());
       if (!live) continue;  // no descriptors left; the lease will run out
-      parts_.live.Add(*live);
+      context_.live.Add(*live);
       {
         const std::lock_guard lock(mutex_);
         ++busy_;
       }
-      JobRunner(parts_, *live).Run();
-      parts_.live.Remove((*live)->job().id);
+      JobRunner(context_, *live).Run();
+      context_.live.Remove((*live)->job().id);
       {
         const std::lock_guard lock(mutex_);
         --busy_;
@@ -124,36 +116,36 @@ void Workers::Pulse() {
     {
       std::unique_lock lock(mutex_);
       if (pulse_stopping_) return;
-      parts_.metrics.Set("caisson_workers", "state=\"busy\"", static_cast<double>(busy_));
-      parts_.metrics.Set("caisson_workers", "state=\"idle\"",
-                         static_cast<double>(threads_.size()) - static_cast<double>(busy_));
+      context_.metrics.Set("caisson_workers", "state=\"busy\"", static_cast<double>(busy_));
+      context_.metrics.Set("caisson_workers", "state=\"idle\"",
+                           static_cast<double>(threads_.size()) - static_cast<double>(busy_));
     }
     std::this_thread::sleep_for(kPulse);
-    for (const std::shared_ptr<LiveJob>& live : parts_.live.All()) {
-      const Status written = live->WriteEvents(*parts_.store);
+    for (const std::shared_ptr<LiveJob>& live : context_.live.All()) {
+      const Status written = live->WriteEvents(*context_.store);
       if (!written && written.error().kind == ErrorKind::kConflict) live->RequestStop(Stop::kLeaseLost);
     }
     const int64_t now = MonotonicNanos() / 1'000'000;
-    if (now - renewed_ms < parts_.config.lease_ms / 3) continue;
+    if (now - renewed_ms < context_.config.lease_ms / 3) continue;
     renewed_ms = now;
     Renew();
   }
 }
 
 void Workers::Renew() {
-  const std::vector<std::shared_ptr<LiveJob>> live = parts_.live.All();
+  const std::vector<std::shared_ptr<LiveJob>> live = context_.live.All();
   if (live.empty()) return;
   std::vector<store::Lease> leases;
   leases.reserve(live.size());
   for (const std::shared_ptr<LiveJob>& job : live) leases.push_back(job->lease());
   const Result<std::vector<store::LeaseFate>> fates =
-      parts_.store->Renew(leases, UnixMillis() + parts_.config.lease_ms);
+      context_.store->Renew(leases, UnixMillis() + context_.config.lease_ms);
   if (!fates) {
-    parts_.metrics.Add("caisson_store_errors_total");
+    context_.metrics.Add("caisson_store_errors_total");
     return;
   }
   for (size_t i = 0; i < live.size(); ++i) {
-    // A job that ended just now has no lease either; then nobody listens to its stop any more.
+    // A job that ended just now has no lease either; stopping it then has no effect.
     if ((*fates)[i] == store::LeaseFate::kLost) live[i]->RequestStop(Stop::kLeaseLost);
     if ((*fates)[i] == store::LeaseFate::kCancelled) live[i]->RequestStop(Stop::kCancelled);
   }
@@ -165,7 +157,7 @@ void Workers::Drain(int64_t grace_ms) {
   wake_.notify_all();
   if (idle_.wait_for(lock, milliseconds(grace_ms), [this] { return busy_ == 0; })) return;
   lock.unlock();
-  for (const std::shared_ptr<LiveJob>& live : parts_.live.All()) live->RequestStop(Stop::kShutdown);
+  for (const std::shared_ptr<LiveJob>& live : context_.live.All()) live->RequestStop(Stop::kShutdown);
   lock.lock();
   idle_.wait(lock, [this] { return busy_ == 0; });
 }

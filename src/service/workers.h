@@ -1,5 +1,5 @@
-// The threads that do the work: so many workers, each with one job at a time, and one that keeps their leases alive and
-// tells the store what happens meanwhile.
+// The worker threads, each with one job at a time, and one thread that renews their leases and writes their progress to
+// the store.
 #pragma once
 
 #include <condition_variable>
@@ -8,19 +8,19 @@
 #include <thread>
 #include <vector>
 
-#include "service/parts.h"
+#include "service/service_context.h"
 
 namespace caisson::service {
 
 class Workers {
  public:
-  // `job_memory` is what one job may take: as much must be free before one is begun.
-  Workers(Parts& parts, int64_t count, int64_t job_memory);
+  // `job_memory` is the memory that one job may use; that much must be free before a job begins.
+  Workers(ServiceContext& context, int64_t count, int64_t job_memory);
   ~Workers();
 
-  // There may be something to do.
+  // Wakes the workers: there may be a new job.
   void Wake();
-  // Begins nothing more, waits for what runs, and after `grace_ms` stops the rest: those jobs are queued again.
+  // Begins no new job, waits for running jobs, and stops the remaining ones after `grace_ms`: they are queued again.
   void Drain(int64_t grace_ms);
 
   bool MemoryFits() const;
@@ -31,7 +31,7 @@ class Workers {
   bool AwaitTurn();
   void Renew();
 
-  Parts& parts_;
+  ServiceContext& context_;
   const int64_t job_memory_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, idle_;
@@ -42,8 +42,5 @@ class Workers {
   std::vector<std::thread> threads_;
   std::thread pulse_;
 };
-
-// Bytes the kernel could give out without swapping.
-int64_t AvailableMemory();
 
 }  // namespace caisson::service

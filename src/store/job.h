@@ -1,5 +1,5 @@
 // The rows a store keeps, as the service sees them. Documents (requests, results, events) are text here: a store orders
-// and keeps them, it does not read them. Times are milliseconds since 1970; 0 and empty strings stand for "none".
+// and keeps them but does not parse them. Times are milliseconds since 1970; 0 and empty strings stand for "none".
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ enum class JobState : uint8_t {
   kAwaitingApproval,
   kAdmitted,  // leased and judged, about to run
   kRunning,
-  kSucceeded,  // from here on: ends, which nothing leaves (a dead letter can be requeued by hand)
+  kSucceeded,  // final states from here on (an operator can requeue a dead letter)
   kFailed,
   kRejected,
   kCancelled,
@@ -43,7 +43,7 @@ struct Job {
   std::string request_digest;  // SHA-256 of its canonical form: what "the same body" means
   std::string idempotency_key;
   std::vector<std::pair<std::string, std::string>> labels;
-  std::vector<Blob> blobs;  // what the request refers to: kept as long as the job. Read by Submit, never given back
+  std::vector<Blob> blobs;  // blobs that the request refers to, kept as long as the job; only Submit reads this field
   std::string callback_url;
   int64_t priority = 0;  // among the tenant's own jobs; between tenants shares are equal
   int64_t max_attempts = 1;
@@ -54,7 +54,7 @@ struct Job {
   int64_t attempt = 1;
   int64_t not_before_ms = 0;
   std::string approval_id;  // the approval that was granted, or is waited for
-  std::string lease_token;  // of whoever works on it
+  std::string lease_token;  // of the worker that holds the lease
   std::string worker;       // the same, by name
   int64_t lease_until_ms = 0;
   bool cancel_requested = false;
@@ -68,7 +68,7 @@ struct Job {
   std::string result_blob;  // SHA-256
 };
 
-// An attempt that came to no verdict.
+// An attempt without a verdict.
 struct Attempt {
   int64_t number = 1;
   std::string cause;  // infrastructure_error, lost_worker
@@ -107,16 +107,27 @@ struct Approval {
   int64_t requested_ms = 0;
   int64_t expires_ms = 0;
   ApprovalState state = ApprovalState::kPending;
-  bool used = false;  // a run began under it: it serves no other
+  bool used = false;  // a run began under it; it is valid for no other run
   std::vector<ApprovalAnswer> answers;
 };
 
-// A result that has to be told to somebody.
+// A result that must be delivered to a callback URL.
 struct Callback {
   std::string job_id;
   std::string url;
   int64_t tries = 0;
   int64_t next_ms = 0;
+  std::string tenant;
+};
+
+// A record that must be written to the audit log of a node. The transaction that performs the action also stores the
+// note, and the note stays until it is written: an action that did not happen leaves no note, and one that happened is
+// not forgotten.
+struct AuditNote {
+  std::string id;    // sorts by time; empty: there is nothing to record
+  std::string node;  // whose log it belongs in
+  std::string job_id;
+  std::string record;  // an audit record in its canonical form; its place in the chain is not set yet
 };
 
 }  // namespace caisson::store

@@ -1,4 +1,4 @@
-// Who did something, and in which part.
+// The subject that did something, and its role.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@ namespace caisson::verify {
 enum class Role { kSubmitter, kApprover, kOperator, kRunner, kService };
 
 struct Actor {
-  std::string subject;  // as authentication knows them: "uid:1000", "alice@example.org"
+  std::string subject;  // as authentication names it: "uid:1000", "alice@example.org"
   Role role = Role::kService;
 };
 

@@ -31,11 +31,11 @@ Change Set(const char* what, Member member, Value value) {
   return {what, [member, value](RunPlan& plan) { plan.profile.*member = value; }};
 }
 
-// Each changes one thing that a run is held to.
+// Each entry changes one property that a run must keep.
 std::vector<Change> Changes() {
   using policy::Profile;
   std::vector<Change> changes = {
-      Set("tier", &Profile::tier, policy::Tier::kMicroVm),
+      Set("strength", &Profile::strength, policy::Strength::kMicroVm),
       Set("landlock", &Profile::landlock, false),
       Set("no_new_privileges", &Profile::no_new_privileges, false),
       Set("on_violation", &Profile::on_violation, policy::OnViolation::kReport),
@@ -52,6 +52,17 @@ std::vector<Change> Changes() {
       {"start", [](RunPlan& plan) { plan.profile.start = policy::Start::kCold; }},
       {"network.mode", [](RunPlan& plan) { plan.profile.network.mode = policy::NetworkMode::kAllowlist; }},
       {"network.allow", [](RunPlan& plan) { plan.profile.network.allow = {"example.org"}; }},
+      {"network.deny", [](RunPlan& plan) { plan.profile.network.deny = {"example.org"}; }},
+      {"network.pool", [](RunPlan& plan) { plan.profile.network.pool = "100.100.0.0/16"; }},
+      {"network.host_ports", [](RunPlan& plan) { plan.profile.network.host_ports = {5432}; }},
+      {"network.credentials", [](RunPlan& plan) { plan.profile.network.credentials = {"github"}; }},
+      {"network.ask", [](RunPlan& plan) { plan.profile.network.ask = true; }},
+      {"network.limits.bytes", [](RunPlan& plan) { plan.profile.network.limits.bytes = 1; }},
+      {"network.private_ranges", [](RunPlan& plan) { plan.profile.network.private_ranges = {"10.0.0.0/8"}; }},
+      {"network.hosts",
+       [](RunPlan& plan) {
+         plan.profile.network.hosts = {{"a.example", "192.0.2.1"}};
+       }},
       {"environment, one more", [](RunPlan& plan) { plan.profile.environment.emplace_back("A", ""); }},
       {"environment, one less", [](RunPlan& plan) { plan.profile.environment.pop_back(); }},
       {"environment, another value", [](RunPlan& plan) { plan.profile.environment[0].second += ":/opt"; }},
@@ -79,6 +90,7 @@ std::vector<Change> Changes() {
   };
   for (const auto& [name, list] : lists)
     changes.push_back({name, [list = list](RunPlan& plan) { (plan.profile.*list).emplace_back("more"); }});
+  changes.push_back({"probes", [](RunPlan& plan) { plan.profile.probes.push_back({"", "/var/lib/mine", "x"}); }});
   for (const auto& [target, access] :
        {std::pair{"/a", policy::Access::kReadOnly}, std::pair{"/b", policy::Access::kReadOnly},
         std::pair{"/a", policy::Access::kReadWrite}}) {
@@ -102,7 +114,7 @@ TEST(PolicyDigestTest, ChangesWithEverythingThatIsEnforced) {
     for (const policy::Difference& one : policy::Compare(DescribePolicy(plain), DescribePolicy(plan)))
       keys.insert(one.path.substr(0, one.path.find('.')));
   }
-  // A key that nothing above changes would be a key nobody knows the digest covers.
+  // For a key that no change above covers, the test would not show that the digest covers it.
   const nlohmann::ordered_json document = DescribePolicy(plain);
   for (const auto& item : document.items()) {
     const bool label = item.key() == "version" || item.key() == "name" || item.key() == "description";
@@ -151,6 +163,15 @@ TEST(PolicyDigestTest, CannotBeMovedFromOneKeyToAnother) {
   EXPECT_NE(PolicyDigest(left), PolicyDigest(right));
 }
 
+Authority WithRuntime() {
+  Authority authority;
+  authority.runtimes.emplace_back();
+  authority.runtimes[0].name = "native";
+  authority.runtimes[0].abilities = {policy::kObservations.begin(), policy::kObservations.end()};
+  authority.runtimes[0].limits.fill(policy::LimitSupport::kEnforced);
+  return authority;
+}
+
 policy::Override Granting(policy::Grant grant) {
   policy::Override one;
   one.id = "o";
@@ -168,12 +189,12 @@ TEST(AdmissionTest, RequestsOnlyTighten) {
   limits.processes = 10;
   EXPECT_TRUE(admission->Tighten(limits));
   EXPECT_EQ(admission->plan().limits.processes, 10);
-  limits.processes = 11;  // above what it has become
+  limits.processes = 11;  // above its tightened value
   EXPECT_EQ(admission->Tighten(limits).error().kind, ErrorKind::kDenied);
 }
 
 TEST(AdmissionTest, AnOverrideRaisesAndNeedsApproval) {
-  Authority authority;
+  Authority authority = WithRuntime();
   authority.role = "builder";
   authority.rules.overrides = {Granting(policy::RaiseLimit{&policy::kLimitFields[4], 1000})};
   RequestedLimits limits;
@@ -189,7 +210,7 @@ TEST(AdmissionTest, AnOverrideRaisesAndNeedsApproval) {
 }
 
 TEST(AdmissionTest, TheCommandLineIsTrustedOnlyWhereRulesSaySo) {
-  Authority authority;
+  Authority authority = WithRuntime();
   authority.limits.processes = 1000;
   Result<Admission> trusted = Admission::Open(authority, "balanced", "");
   ASSERT_TRUE(trusted) << trusted.error().message;
@@ -201,8 +222,21 @@ TEST(AdmissionTest, TheCommandLineIsTrustedOnlyWhereRulesSaySo) {
   EXPECT_TRUE(Admission::Open(authority, "balanced", ""));
 }
 
+TEST(AdmissionTest, WhatIsAskedForMustBeSomethingARuntimeCan) {
+  const Authority authority = WithRuntime();
+  const Result<Request> request = ParseRequest(
+      R"({"source": {"files": {"a.py": ""}}, "network": {"mode": "allowlist", "allow": ["example.org"]}})");
+  ASSERT_TRUE(request) << request.error().message;
+  Authority granted = authority;
+  granted.role = "builder";
+  granted.rules.overrides = {Granting(policy::AllowNetwork{"example.org"})};
+  const Result<Admitted> refused = Admit(*request, granted);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("lacks the ability egress"), std::string::npos) << refused.error().message;
+}
+
 TEST(AdmissionTest, AGrantedCallReplacesADenial) {
-  Authority authority;
+  Authority authority = WithRuntime();
   authority.role = "builder";
   authority.rules.overrides = {Granting(policy::AllowSyscall{"bpf"})};
   Result<Admission> admission = Admission::Open(authority, "balanced", "");

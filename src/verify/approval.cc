@@ -107,7 +107,7 @@ Status CheckDecision(const ApprovalRequest& request, const ApprovalDecision& dec
     return Error::Denied("the decision came at " + decision.decided_at + "; the request had expired at " +
                          request.expires_at);
   }
-  // SECURITY: four eyes. A denial needs no second person.
+  // SECURITY: four-eyes principle. A denial needs no second person.
   if (decision.decision == Answer::kGranted && decision.approver.subject == request.submitter.subject) {
     return Error::Denied(Quoted(request.submitter.subject) + " cannot approve what is their own");
   }

@@ -13,7 +13,7 @@
 
 namespace caisson::verify {
 
-// What ties an answer to its question. All four must be equal.
+// Binds an answer to its question. All four members must be equal.
 struct ApprovalBinding {
   std::string approval_id;
   std::string job_id;
@@ -24,8 +24,8 @@ struct ApprovalBinding {
 };
 
 struct RequiredApproval {
-  std::string by;    // whose: a role; empty: any approver's
-  std::string kind;  // the rule that asks for it
+  std::string by;    // the role that must approve; empty: any approver
+  std::string kind;  // the rule that requires it
   std::string why;
 };
 
@@ -45,7 +45,7 @@ struct ApprovalDecision {
   ApprovalBinding binding;
   Answer decision = Answer::kDenied;
   std::string decided_at;
-  Actor approver;      // of nobody when it expired
+  Actor approver;      // empty when the request expired
   std::string reason;  // empty: none; a denial has one
 };
 
@@ -57,7 +57,8 @@ inline constexpr int64_t kMaxQuorum = 16;
 // `text` is the whole document. Errors are ErrorKind::kInvalid and name the field by path.
 Result<Approval> ParseApproval(std::string_view text);
 
-// Whether the decision answers this very request and was its approver's to make; ErrorKind::kDenied says why not.
+// Whether the decision answers this very request and the approver had the right to make it; ErrorKind::kDenied says why
+// not.
 Status CheckDecision(const ApprovalRequest& request, const ApprovalDecision& decision);
 
 }  // namespace caisson::verify

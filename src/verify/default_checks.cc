@@ -6,8 +6,8 @@ namespace caisson::verify {
 
 namespace {
 
-// Compiles every file and runs none of it. Isolated (-I) and without site (-S): nothing of the source is imported. What
-// only a failure needs is imported then: it takes longer than all the rest.
+// Compiles every file and runs none of it. Isolated (-I) and without site (-S), so nothing of the source is imported.
+// Modules that only a failure needs are imported on failure: importing them takes longer than everything else.
 constexpr char kSyntaxCheck[] = R"py(import os, sys
 failed = False
 for top, directories, files in os.walk("/workspace"):
@@ -31,12 +31,12 @@ for top, directories, files in os.walk("/workspace"):
 sys.exit(1 if failed else 0)
 )py";
 
-// Runs the tests in a child and passes on its ending, but for one: exit code 0 counts only together with the child's
-// word that the runner came to its end. Code under test that ends the process with success on the way there
-// (os._exit(0), by accident or not) has not passed. It is the runner's process, so code that sets out to forge that
-// word can.
+// Runs the tests in a child and passes on its exit status, with one exception: exit code 0 counts only together with
+// the child's message that the runner finished. Code under test that ends the process with success before that
+// (os._exit(0), by accident or not) has not passed. The code runs in the runner's process, so code that deliberately
+// forges the message succeeds.
 //
-// pytest is looked for before the source can be imported, so a pytest.py of the source's own is not taken for it.
+// pytest is located before the source can be imported, so a pytest.py in the source is not mistaken for it.
 constexpr char kTestCheck[] = R"py(import os, signal, sys
 
 def run_tests():

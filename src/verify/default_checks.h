@@ -1,4 +1,4 @@
-// The checks a source gets when its request names none.
+// The checks for a source whose request names none.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ struct DefaultChecks {
   std::vector<SkippedCheck> skipped;
 };
 
-// Of the `test` check when its process ended with success before the test runner had finished.
+// Exit code of the `test` check when its process ended with success before the test runner had finished.
 inline constexpr int kIncompleteExitCode = 70;
 
-// `names` are the source's files, relative to /workspace; `given_file` is set when the source is that one file.
-// kInvalid, with what to do about it, when the language is not known or no entry file can be told.
+// `names` are the source's files, relative to /workspace; `given_file` is set when the source is that one file. Returns
+// kInvalid, with advice, when the language is unknown or no entry file can be determined.
 Result<DefaultChecks> ChooseChecks(const std::vector<std::string>& names, const std::string& given_file);
 
 }  // namespace caisson::verify

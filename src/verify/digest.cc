@@ -1,8 +1,9 @@
-// The low-level functions, although newer code is advised to use EVP: that loads providers and reads a configuration
-// file first, which takes longer than most of what is hashed here.
+// Uses the low-level functions, although OpenSSL recommends EVP for new code: EVP first loads providers and reads a
+// configuration file, which takes longer than hashing most inputs here.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "verify/digest.h"
 
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 
 #include <new>
@@ -42,6 +43,15 @@ std::string Sha256Stream::FinishHex() {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256_Final(digest, std::launder(reinterpret_cast<SHA256_CTX*>(state_)));
   return Hex(digest, sizeof(digest));
+}
+
+std::string EncodeBase64(std::string_view bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a NUL
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  text.resize(static_cast<size_t>(size));
+  return text;
 }
 
 }  // namespace caisson::verify

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "linux/files.h"
 #include "verify/request.h"
+#include "verify/result.h"
 
 namespace caisson::verify {
 
@@ -57,6 +58,15 @@ void EventLog::Relay(const nlohmann::json& event) {
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return;
     written += static_cast<size_t>(size);
+  }
+}
+
+void WriteNetworkEvents(const CommandOutcome& outcome, const nlohmann::json& members, EventLog& events) {
+  if (!events.enabled()) return;
+  for (const NetworkUse& use : outcome.network) {
+    nlohmann::json event = members;
+    event["network"] = ToJson(use);
+    events.Write(use.allowed ? "network_allowed" : "network_denied", std::move(event));
   }
 }
 

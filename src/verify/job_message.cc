@@ -62,7 +62,7 @@ Result<ApprovalReference> ReadApprovalReference(const json& value, const std::st
 
 Status ReadRequestOf(Job& job, const json& value, const std::string& path) {
   CAISSON_TRY(job.request, ReadRequest(value, path));
-  CAISSON_TRY_VOID(RequireMember(value, path, "request_id"));  // a generated one would differ in each attempt
+  CAISSON_TRY_VOID(RequireMember(value, path, "request_id"));  // a generated id would differ in each attempt
   if (!job.request.idempotency_key.empty() && job.request.idempotency_key != job.idempotency_key) {
     return FieldError(PathOfMember(path, "idempotency_key"), "differs from the message's own");
   }
@@ -126,7 +126,7 @@ Result<std::vector<EndedAttempt>> ReadHistory(const json& value, const std::stri
 }
 
 Result<UnreadableMessage> ReadUnreadable(const json& value, const std::string& path) {
-  constexpr int64_t kMaxExact = (int64_t{1} << 53) - 1;  // what every reader of JSON can hold
+  constexpr int64_t kMaxExact = (int64_t{1} << 53) - 1;  // the largest integer that every JSON reader represents
   CAISSON_TRY_VOID(ExpectObject(value, path, {"bytes", "sha256", "error"}));
   UnreadableMessage message;
   CAISSON_TRY(message.bytes, ReadRequired(value, path, "bytes", ReadInteger, 0, kMaxExact));
@@ -149,7 +149,7 @@ Result<std::string> ReadLastResult(const json& value, const std::string& path) {
   return value.dump();
 }
 
-// Which members a dead letter has depends on whether there was a job to be read.
+// The members of a dead letter depend on whether its job could be read.
 Status CheckMembers(const DeadLetter& letter) {
   if (letter.reason == DeadReason::kUnreadable) {
     if (!letter.unreadable) return FieldError("unreadable", "required field is missing");

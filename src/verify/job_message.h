@@ -1,4 +1,4 @@
-// What a runner takes from a queue: a job, or what is left of one that was given up. See
+// The messages that a runner takes from a queue: a job, or a dead letter for a job that was given up. See
 // schemas/runner_api_contract.schema.json and docs/design/formats.md.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace caisson::verify {
 
-// The ends of an attempt that can be retried. A verdict has no name here: it is an answer.
+// The endings of an attempt that can be retried. A verdict is an answer and so has no entry here.
 enum class RetryCause { kInfrastructureError, kLostWorker };
 
 struct RetryPolicy {
@@ -24,7 +24,7 @@ struct RetryPolicy {
   int64_t initial_delay_ms = 1'000;
   double multiplier = 2;
   int64_t max_delay_ms = 60'000;
-  double jitter = 0.5;  // the share of the delay that is left to chance
+  double jitter = 0.5;  // the random share of the delay
 };
 
 struct ApprovalReference {
@@ -32,7 +32,7 @@ struct ApprovalReference {
   std::string plan_digest;
 };
 
-// Times are as UtcNow writes them, except for the deadline, which is the caller's.
+// Times have the format of UtcNow, except the deadline, which the caller writes.
 struct Job {
   std::string message_id;  // of this delivery
   std::string job_id;      // of all attempts
@@ -46,7 +46,7 @@ struct Job {
   std::string deadline;    // RFC 3339; empty: none
   int64_t priority = 0;
   std::optional<ApprovalReference> approval;
-  // Its attempt, idempotency key, priority and deadline are those of the message.
+  // Its attempt, idempotency key, priority and deadline equal those of the message.
   Request request;
 };
 
@@ -87,9 +87,9 @@ inline constexpr int64_t kMaxAttempts = 100;
 // `text` is the whole document. Errors are ErrorKind::kInvalid and name the field by path ("request.checks[1].argv").
 Result<JobMessage> ParseJobMessage(std::string_view text);
 
-// Whether another attempt may follow this one, which ended for `cause`. The deadline is the queue's to check.
+// Whether another attempt may follow this one, which ended for `cause`. The queue checks the deadline.
 bool MayRetry(const Job& job, RetryCause cause);
-// How long to wait before it. `chance` is a random number in [0, 1).
+// The delay before the next attempt. `chance` is a random number in [0, 1).
 int64_t RetryDelayMs(const Job& job, double chance);
 
 }  // namespace caisson::verify

@@ -125,7 +125,7 @@ TEST(RetryDelayMs, GrowsToItsBoundLessChance) {
   EXPECT_EQ(delay(3, 0.5), 6'750);
   EXPECT_GE(delay(3, 0.999999), 4'500);
   job.retry = {true, true, 3'600'000, 10, 86'400'000, 1};
-  EXPECT_EQ(delay(100, 0), 86'400'000);  // 10^99 hours, and no overflow on the way
+  EXPECT_EQ(delay(100, 0), 86'400'000);  // 10^99 hours, without overflow in between
   job.retry = {true, true, 0, 10, 86'400'000, 0};
   EXPECT_EQ(delay(100, 0), 0);
 }

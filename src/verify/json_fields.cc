@@ -114,7 +114,7 @@ Result<int64_t> ReadInteger(const json& value, const std::string& path, int64_t 
   if (value.is_number_integer()) {
     number = value.get<int64_t>();
   } else {
-    constexpr double kMaxExact = 9007199254740992.0;  // beyond 2^53 the sender's number may have been another one
+    constexpr double kMaxExact = 9007199254740992.0;  // beyond 2^53 the sender may have meant another number
     const auto floating = value.get<double>();
     const bool is_exact = std::floor(floating) == floating && std::abs(floating) <= kMaxExact;
     if (!is_exact) return WrongTypeError(path, "an integer", value);

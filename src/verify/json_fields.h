@@ -1,5 +1,5 @@
-// Typed access to a JSON tree for readers that take nothing on trust. Every function gets the path of its value and
-// puts it at the front of its error: "limits.cpu: expected a number, found a string".
+// Typed access to a JSON tree for readers of untrusted documents. Every function gets the path of its value and puts it
+// in front of its error: "limits.cpu: expected a number, found a string".
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,22 @@ Error FieldError(const std::string& path, const std::string& problem);
 // Names the expected type ("a string") and the one found.
 Error WrongTypeError(const std::string& path, const char* expected, const nlohmann::json& found);
 
-// `value` must be an object with no members but those `known`. A stranger is named, with the field that was
-// probably meant.
+// `value` must be an object with no members but those `known`. The error names an unknown member, and the field that
+// was probably meant.
 Status ExpectObject(const nlohmann::json& value, const std::string& path,
                     std::initializer_list<std::string_view> known);
-// `value` must be an object; its keys are the caller's own.
+// `value` must be an object; the caller chooses its keys.
 Status ExpectMap(const nlohmann::json& value, const std::string& path, size_t max_members);
 Status ExpectArray(const nlohmann::json& value, const std::string& path, size_t min_elements, size_t max_elements);
 
-// A member of an object, or null when it is absent. A JSON null is present, and no field's type.
+// A member of an object, or null when it is absent. A JSON null counts as present, but no field accepts its type.
 const nlohmann::json* FindMember(const nlohmann::json& object, const char* name);
 Result<const nlohmann::json*> RequireMember(const nlohmann::json& object, const std::string& path, const char* name);
 
 Result<std::string> ReadString(const nlohmann::json& value, const std::string& path);
 // A string that the kernel or another program will see as a C string.
 Result<std::string> ReadStringWithoutNul(const nlohmann::json& value, const std::string& path);
-// A string in which `find_fault` finds none. The fault ends a sentence that begins with the quoted string.
+// A string in which `find_fault` finds no fault. The fault completes a sentence that begins with the quoted string.
 Result<std::string> ReadText(const nlohmann::json& value, const std::string& path,
                              std::optional<std::string> (*find_fault)(std::string_view));
 // A string of 1 to `max_bytes` ASCII letters, digits and `others`.
@@ -48,7 +48,7 @@ Result<int64_t> ReadInteger(const nlohmann::json& value, const std::string& path
 Result<double> ReadNumber(const nlohmann::json& value, const std::string& path);
 // 64 hexadecimal digits in lower case.
 Result<std::string> ReadSha256(const nlohmann::json& value, const std::string& path);
-// 1 to `max_characters` code points, none of them a control character, so that it stays one line wherever it is shown.
+// 1 to `max_characters` code points without control characters, so that it stays on one line wherever it is shown.
 Result<std::string> ReadSentence(const nlohmann::json& value, const std::string& path, size_t max_characters);
 
 // The index of the string in `choices`.
@@ -76,8 +76,9 @@ Status ReadOptional(const nlohmann::json& object, const std::string& path, const
   return {};
 }
 
-// What the service's documents begin with: `value` is an object of schema_version 1 whose `kind` is one of `kinds`. The
-// version comes first, because all else may mean something different in another one. Gives the index of the kind.
+// Checks the common start of the service's documents: `value` is an object of schema_version 1 whose `kind` is one of
+// `kinds`. The version is checked first, because other members may mean something else in another version. Returns the
+// index of the kind.
 Result<size_t> ReadEnvelope(const nlohmann::json& value, const std::string& path,
                             std::initializer_list<std::string_view> kinds);
 Status ExpectSchemaVersion(const nlohmann::json& value, const std::string& path);

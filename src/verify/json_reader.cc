@@ -25,8 +25,8 @@ std::string PlaceOf(std::string_view text, size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-// The library's message without its own place (wrong for multi-byte text) and without the token it quotes, which is
-// the sender's text and may be as long as the document.
+// The library's message without its own place (wrong for multi-byte text) and without the token it quotes, which comes
+// from the sender and may be as long as the document.
 std::string ReasonOf(const nlohmann::detail::exception& exception) {
   std::string reason = exception.what();
   constexpr std::string_view kPlace = ", column ";
@@ -154,7 +154,8 @@ class TreeBuilder : public nlohmann::json_sax<json> {
   std::optional<Error> error_;
 };
 
-// What the library would accept in silence: it skips a byte order mark and takes a NUL byte for the end of the text.
+// Refuses bytes that the library accepts silently: it skips a byte order mark and treats a NUL byte as the end of the
+// text.
 Status CheckBytes(std::string_view text, const JsonBounds& bounds) {
   if (text.size() > bounds.max_bytes) {
     return Error::Invalid("document: takes " + std::to_string(text.size()) + " bytes; at most " +
@@ -197,7 +198,7 @@ Result<json> ReadJson(std::string_view text, const JsonBounds& bounds) {
   TreeBuilder builder(text, bounds);
   const bool complete = json::sax_parse(text.begin(), text.end(), &builder);
   Result<json> tree = std::move(builder).Take();
-  // The library stops without a word only where the builder told it to, and then the builder kept the error.
+  // The library stops without an exception only when the builder told it to, and then the builder kept the error.
   CAISSON_CHECK(complete == tree.has_value());
   return tree;
 }

@@ -1,7 +1,7 @@
-// Strict JSON: a document is read whole or refused with the place of its first fault. On top of RFC 8259 it refuses
-// what readers disagree about, because two readers of one request must never see two requests: duplicate keys, byte
-// order marks, raw NUL bytes, numbers that do not fit, lone surrogates and invalid UTF-8. Size, depth and the number of
-// values are bounded, so that a small document cannot grow into a large tree.
+// Strict JSON: a document is accepted completely or refused with the place of its first fault. Beyond RFC 8259 the
+// reader refuses constructs that JSON parsers treat differently, because two parsers of one request must never see two
+// requests: duplicate keys, byte order marks, raw NUL bytes, numbers that do not fit, lone surrogates and invalid
+// UTF-8. Size, depth and the number of values are bounded, so that a small document cannot grow into a large tree.
 #pragma once
 
 #include <cstddef>

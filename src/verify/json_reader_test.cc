@@ -81,7 +81,7 @@ TEST(ReadJson, KeepsItsBounds) {
   bounds.max_bytes = 4;
   EXPECT_EQ(FaultOf("[1] ", bounds), "accepted");
   EXPECT_EQ(FaultOf("[1]  ", bounds), "document: takes 5 bytes; at most 4 (4 B) are read");
-  // The default depth, with far more brackets than a recursive reader's stack would survive.
+  // The default depth, with far more brackets than the stack of a recursive reader would survive.
   EXPECT_NE(FaultOf(std::string(500'000, '[')).find("nested deeper than 32"), std::string::npos);
 }
 

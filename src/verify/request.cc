@@ -6,10 +6,12 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <tuple>
 
 #include "base/units.h"
 #include "verify/json_fields.h"
 #include "verify/json_reader.h"
+#include "verify/request_fields.h"
 #include "verify/request_source.h"
 #include "verify/request_syntax.h"
 
@@ -21,12 +23,13 @@ using nlohmann::json;
 constexpr char kOmitForDefault[] = "; omit the field to use the profile's default";
 constexpr size_t kMaxListEntries = 1024;  // allow entries, artifacts
 constexpr size_t kMaxMounts = 64;
+constexpr size_t kMaxCredentials = 32;
 constexpr size_t kMaxLabels = 64;
 constexpr size_t kMaxLabelValueBytes = 256;
 // One string of argv or env, with its NUL: the kernel's MAX_ARG_STRLEN.
 constexpr size_t kMaxArgumentBytes = size_t{128} << 10;
 
-// What `length` bytes cost exec: the string, its NUL and the pointer to it.
+// The bytes that exec needs for a string of `length` bytes: the string, its NUL and the pointer to it.
 size_t ExecCost(size_t length) { return length + 1 + sizeof(char*); }
 
 Status CheckArgument(size_t bytes, const std::string& path) {
@@ -63,13 +66,10 @@ Status ReadEnv(const json& value, const std::string& path, Check& check, size_t&
   return {};
 }
 
-Result<Check> ReadCheck(const json& value, const std::string& path) {
-  CAISSON_TRY_VOID(ExpectObject(value, path, {"name", "tier", "argv", "env", "stdin", "timeout_ms", "cwd"}));
+}  // namespace
+
+Result<CommandLine> ReadCommandLine(const json& value, const std::string& path) {
   Check check;
-  CAISSON_TRY(const json* name, RequireMember(value, path, "name"));
-  CAISSON_TRY(check.name, ReadWord(*name, PathOfMember(path, "name"), "._-", 64));
-  CAISSON_TRY(const json* tier, RequireMember(value, path, "tier"));
-  CAISSON_TRY(check.tier, ReadWord(*tier, PathOfMember(path, "tier"), "._-", 64));
   CAISSON_TRY(const json* argv, RequireMember(value, path, "argv"));
   size_t cost = 0;
   CAISSON_TRY_VOID(ReadArgv(*argv, PathOfMember(path, "argv"), check, cost));
@@ -81,6 +81,29 @@ Result<Check> ReadCheck(const json& value, const std::string& path) {
                                 " bytes as the kernel counts them; at most " + std::to_string(kMaxArgvEnvBytes) +
                                 " are allowed");
   }
+  return CommandLine{std::move(check.argv), std::move(check.env)};
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> ReadEnvironment(const json& value, const std::string& path) {
+  Check check;
+  size_t cost = 0;
+  CAISSON_TRY_VOID(ReadEnv(value, path, check, cost));
+  if (cost > kMaxArgvEnvBytes) return FieldError(path, "is larger than the kernel takes");
+  return std::move(check.env);
+}
+
+namespace {
+
+Result<Check> ReadCheck(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"name", "tier", "argv", "env", "stdin", "timeout_ms", "cwd"}));
+  Check check;
+  CAISSON_TRY(const json* name, RequireMember(value, path, "name"));
+  CAISSON_TRY(check.name, ReadWord(*name, PathOfMember(path, "name"), "._-", 64));
+  CAISSON_TRY(const json* tier, RequireMember(value, path, "tier"));
+  CAISSON_TRY(check.tier, ReadWord(*tier, PathOfMember(path, "tier"), "._-", 64));
+  CAISSON_TRY(CommandLine line, ReadCommandLine(value, path));
+  check.argv = std::move(line.argv);
+  check.env = std::move(line.env);
   if (const json* text = FindMember(value, "stdin")) {
     CAISSON_TRY(check.stdin_text, ReadString(*text, PathOfMember(path, "stdin")));
   }
@@ -117,23 +140,28 @@ Result<int64_t> ReadCpu(const json& value, const std::string& path) {
   return static_cast<int64_t>(std::llround(cpus * 1000));
 }
 
+}  // namespace
+
 Result<RequestedLimits> ReadLimits(const json& value, const std::string& path) {
   struct Field {
     const char* name;
     std::optional<int64_t> RequestedLimits::*member;
     int64_t maximum;
+    int64_t least_bytes = 1;
   };
   static constexpr Field kFields[] = {
       {"command_timeout_ms", &RequestedLimits::command_timeout_ms, kMaxTimeoutMs},
       {"budget_ms", &RequestedLimits::budget_ms, kMaxTimeoutMs},
-      {"memory_bytes", &RequestedLimits::memory_bytes, kMaxLimitBytes},
+      {"memory_bytes", &RequestedLimits::memory_bytes, kMaxLimitBytes, kMinMemoryBytes},
       {"processes", &RequestedLimits::processes, kMaxProcesses},
       {"output_bytes", &RequestedLimits::output_bytes, kMaxLimitBytes},
       {"scratch_bytes", &RequestedLimits::scratch_bytes, kMaxLimitBytes},
+      {"cpu_time_ms", &RequestedLimits::cpu_time_ms, kMaxTimeoutMs},
+      {"stack_bytes", &RequestedLimits::stack_bytes, kMaxLimitBytes, policy::kMinStackBytes},
   };
-  CAISSON_TRY_VOID(ExpectObject(
-      value, path,
-      {"command_timeout_ms", "budget_ms", "cpu", "memory_bytes", "processes", "output_bytes", "scratch_bytes"}));
+  CAISSON_TRY_VOID(ExpectObject(value, path,
+                                {"command_timeout_ms", "budget_ms", "cpu", "memory_bytes", "processes", "output_bytes",
+                                 "scratch_bytes", "cpu_time_ms", "stack_bytes"}));
   RequestedLimits limits;
   for (const Field& field : kFields) {
     const json* member = FindMember(value, field.name);
@@ -142,11 +170,11 @@ Result<RequestedLimits> ReadLimits(const json& value, const std::string& path) {
     CAISSON_TRY(const int64_t limit,
                 ReadInteger(*member, member_path, std::numeric_limits<int64_t>::min(), field.maximum));
     if (limit < 1) return FieldError(member_path, std::string("must be at least 1") + kOmitForDefault);
+    if (limit < field.least_bytes) {
+      return FieldError(member_path, "must be at least " + std::to_string(field.least_bytes) + " (" +
+                                         FormatSize(field.least_bytes) + ")" + kOmitForDefault);
+    }
     limits.*field.member = limit;
-  }
-  if (limits.memory_bytes && *limits.memory_bytes < kMinMemoryBytes) {
-    return FieldError(PathOfMember(path, "memory_bytes"), "must be at least " + std::to_string(kMinMemoryBytes) + " (" +
-                                                              FormatSize(kMinMemoryBytes) + ")" + kOmitForDefault);
   }
   if (const json* cpu = FindMember(value, "cpu")) {
     CAISSON_TRY(limits.cpu_millis, ReadCpu(*cpu, PathOfMember(path, "cpu")));
@@ -155,24 +183,45 @@ Result<RequestedLimits> ReadLimits(const json& value, const std::string& path) {
 }
 
 Result<Network> ReadNetwork(const json& value, const std::string& path) {
-  CAISSON_TRY_VOID(ExpectObject(value, path, {"mode", "allow"}));
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"mode", "allow", "deny", "ask", "credentials"}));
   CAISSON_TRY(const json* mode, RequireMember(value, path, "mode"));
   CAISSON_TRY(const size_t choice, ReadChoice(*mode, PathOfMember(path, "mode"), {"none", "allowlist"}));
   Network network;
+  network.given = true;
   network.allowlist = choice == 1;
-  const json* allow = FindMember(value, "allow");
-  if (allow == nullptr) return network;
-  const std::string allow_path = PathOfMember(path, "allow");
-  CAISSON_TRY_VOID(ExpectArray(*allow, allow_path, 0, kMaxListEntries));
-  if (!network.allowlist && !allow->empty()) {
-    return FieldError(allow_path, "needs the mode \"allowlist\"; with mode \"none\" nothing can be allowed");
+  for (const auto& [key, rules, fault] : {std::tuple{"allow", &network.allow, &FaultInAllowEntry},
+                                          std::tuple{"deny", &network.deny, &policy::FaultInDenyEntry}}) {
+    const json* list = FindMember(value, key);
+    if (list == nullptr) continue;
+    const std::string list_path = PathOfMember(path, key);
+    CAISSON_TRY_VOID(ExpectArray(*list, list_path, 0, kMaxListEntries));
+    if (!network.allowlist && !list->empty()) {
+      return FieldError(list_path, "needs the mode \"allowlist\"; with mode \"none\" nothing can be allowed");
+    }
+    for (size_t i = 0; i < list->size(); ++i) {
+      CAISSON_TRY(std::string entry, ReadText((*list)[i], PathOfElement(list_path, i), fault));
+      rules->push_back(ToLowerAscii(std::move(entry)));
+    }
   }
-  for (size_t i = 0; i < allow->size(); ++i) {
-    CAISSON_TRY(std::string entry, ReadText((*allow)[i], PathOfElement(allow_path, i), FaultInAllowEntry));
-    network.allow.push_back(ToLowerAscii(std::move(entry)));
+  if (const json* ask = FindMember(value, "ask")) {
+    if (!ask->is_boolean()) return FieldError(PathOfMember(path, "ask"), "must be true or false");
+    network.ask = ask->get<bool>();
+    if (*network.ask && !network.allowlist)
+      return FieldError(PathOfMember(path, "ask"), "needs the mode \"allowlist\"");
+  }
+  if (const json* list = FindMember(value, "credentials")) {
+    const std::string list_path = PathOfMember(path, "credentials");
+    CAISSON_TRY_VOID(ExpectArray(*list, list_path, 0, kMaxCredentials));
+    if (!network.allowlist && !list->empty()) return FieldError(list_path, "needs the mode \"allowlist\"");
+    for (size_t i = 0; i < list->size(); ++i) {
+      CAISSON_TRY(std::string name, ReadText((*list)[i], PathOfElement(list_path, i), &policy::FaultInCredentialName));
+      network.credentials.push_back(std::move(name));
+    }
   }
   return network;
 }
+
+namespace {
 
 Result<std::vector<Mount>> ReadMounts(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectArray(value, path, 0, kMaxMounts));
@@ -200,6 +249,8 @@ Result<std::vector<Mount>> ReadMounts(const json& value, const std::string& path
   return mounts;
 }
 
+}  // namespace
+
 Result<std::map<std::string, std::string>> ReadLabels(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectMap(value, path, kMaxLabels));
   std::map<std::string, std::string> labels;
@@ -218,6 +269,8 @@ Result<std::map<std::string, std::string>> ReadLabels(const json& value, const s
   return labels;
 }
 
+namespace {
+
 Result<std::vector<std::string>> ReadArtifacts(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectArray(value, path, 0, kMaxListEntries));
   std::vector<std::string> globs;
@@ -230,7 +283,7 @@ Result<std::vector<std::string>> ReadArtifacts(const json& value, const std::str
 
 Result<std::string> ReadCallbackUrl(const json& value, const std::string& path) {
   CAISSON_TRY(std::string url, ReadString(value, path));
-  // SECURITY: not quoted, because URLs carry passwords and tokens and messages end up in logs.
+  // SECURITY: the URL is not quoted, because URLs carry passwords and tokens and messages end up in logs.
   if (const Fault fault = FaultInCallbackUrl(url)) return FieldError(path, *fault);
   return url;
 }
@@ -240,6 +293,8 @@ Result<Mode> ReadMode(const json& value, const std::string& path) {
   return choice == 0 ? Mode::kBalanced : Mode::kStrict;
 }
 
+}  // namespace
+
 Result<std::string> ReadProfile(const json& value, const std::string& path) {
   CAISSON_TRY(std::string profile, ReadWord(value, path, "._-", 64));
   // SECURITY: a profile's name becomes a file name; "." and ".." must not.
@@ -247,19 +302,23 @@ Result<std::string> ReadProfile(const json& value, const std::string& path) {
   return profile;
 }
 
-}  // namespace
+// The name of an image, or its digest.
+Result<std::string> ReadImage(const json& value, const std::string& path) {
+  return ReadText(value, path, policy::FaultInImageReference);
+}
 
 Result<Request> ReadRequest(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(
       ExpectObject(value, path,
-                   {"request_id", "attempt", "mode", "profile", "source", "checks", "limits", "network", "mounts",
-                    "artifacts", "idempotency_key", "priority", "labels", "callback_url", "deadline"}));
+                   {"request_id", "attempt", "mode", "profile", "image", "source", "checks", "limits", "network",
+                    "mounts", "artifacts", "idempotency_key", "priority", "labels", "callback_url", "deadline"}));
   Request request;
   if (FindMember(value, "request_id") == nullptr) request.request_id = GenerateRequestId();
   CAISSON_TRY_VOID(ReadOptional(value, path, "request_id", request.request_id, ReadWord, "._-", 128));
   CAISSON_TRY_VOID(ReadOptional(value, path, "attempt", request.attempt, ReadInteger, 1, kMaxAttempt));
   CAISSON_TRY_VOID(ReadOptional(value, path, "mode", request.mode, ReadMode));
   CAISSON_TRY_VOID(ReadOptional(value, path, "profile", request.profile, ReadProfile));
+  CAISSON_TRY_VOID(ReadOptional(value, path, "image", request.image, ReadImage));
   CAISSON_TRY(request.source, ReadRequired(value, path, "source", ReadSource));
   CAISSON_TRY_VOID(ReadOptional(value, path, "checks", request.checks, ReadChecks));
   CAISSON_TRY_VOID(ReadOptional(value, path, "limits", request.limits, ReadLimits));
@@ -284,7 +343,7 @@ Result<Request> ParseRequest(std::string_view text) {
 
 std::string GenerateRequestId() {
   std::array<unsigned char, 16> random{};
-  // Up to 256 bytes come whole or not at all, and without being interrupted, once the pool is seeded.
+  // Once the pool is seeded, up to 256 bytes arrive completely or not at all, and no signal interrupts the call.
   CAISSON_CHECK(::getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()));
   std::string id = "req-";
   for (const unsigned char byte : random) {

@@ -1,5 +1,5 @@
-// A verification request: what a caller wants verified, exactly as the contract spells it. Parsing is strict: a request
-// is taken whole or refused with the path of the first fault; nothing is half-read.
+// A verification request, exactly as the contract spells it. Parsing is strict: a request is accepted completely or
+// refused with the path of the first fault; it is never read in part.
 #pragma once
 
 #include <cstddef>
@@ -41,12 +41,12 @@ struct Source {
   std::optional<std::string> path;
   std::vector<SourceFile> files;
   std::optional<std::string> archive;  // content hash "sha256:…", in lower case
-  std::string archive_format;          // "tar" or "zip"; empty: told from the content
-  // What is in the archive. Not part of a request: put here by who has the archive, before admission.
+  std::string archive_format;          // "tar" or "zip"; empty: detected from the content
+  // The contents of the archive. Not part of a request: the owner of the archive adds them before admission.
   std::optional<std::vector<policy::PlannedFile>> unpacked;
 };
 
-// Only what the request sets; the rest comes from the profile.
+// Only the limits that the request sets; the others come from the profile.
 struct RequestedLimits {
   std::optional<int64_t> command_timeout_ms;
   std::optional<int64_t> budget_ms;
@@ -55,6 +55,8 @@ struct RequestedLimits {
   std::optional<int64_t> processes;
   std::optional<int64_t> output_bytes;
   std::optional<int64_t> scratch_bytes;
+  std::optional<int64_t> cpu_time_ms;
+  std::optional<int64_t> stack_bytes;
 };
 
 struct Mount {
@@ -64,8 +66,14 @@ struct Mount {
 };
 
 struct Network {
-  bool allowlist = false;          // false: mode none
-  std::vector<std::string> allow;  // "host[:port]" in lower case, "*." or "**." in front for a wildcard
+  bool given = false;      // false: the profile decides
+  bool allowlist = false;  // false: mode none
+  std::vector<std::string>
+      allow;                      // "host[:port]" in lower case, "*." or "**." in front; none: all that the profile has
+  std::vector<std::string> deny;  // besides what the profile denies
+  std::vector<std::string> credentials;  // names in the operator's credentials file
+  std::optional<bool> ask;
+  std::vector<uint16_t> host_ports;  // of the host's loopback; the command line only, no document can ask for one
 };
 
 struct Request {
@@ -73,13 +81,14 @@ struct Request {
   int64_t attempt = 1;
   Mode mode = Mode::kBalanced;
   std::string profile;  // empty: the mode's own
+  std::string image;    // name or "sha256:…"; empty: the host's programs
   Source source;
   std::vector<Check> checks;  // empty: the default checks of the detected language
   RequestedLimits limits;
   Network network;
   std::vector<Mount> mounts;
   std::vector<std::string> artifacts;
-  // For the service; parsed and kept here so that one document serves both.
+  // For the service; parsed and kept here so that one document serves both uses.
   std::string idempotency_key;  // empty: none
   int64_t priority = 0;
   std::map<std::string, std::string> labels;
@@ -90,7 +99,7 @@ struct Request {
 inline constexpr size_t kMaxRequestBytes = size_t{64} << 20;
 inline constexpr size_t kMaxChecks = 64;
 // The kernel gives argv and env together 2 MiB of a new program's stack (a quarter of RLIMIT_STACK) and fails exec with
-// E2BIG beyond; half of that leaves room for what the sandbox adds.
+// E2BIG beyond that; half of it leaves room for what the sandbox adds.
 inline constexpr size_t kMaxArgvEnvBytes = size_t{1} << 20;
 using policy::kMaxCpus;
 using policy::kMaxLimitBytes;
@@ -98,7 +107,7 @@ using policy::kMaxProcesses;
 using policy::kMaxTimeoutMs;
 using policy::kMinMemoryBytes;
 inline constexpr int64_t kMaxAttempt = std::numeric_limits<int32_t>::max();
-inline constexpr int64_t kMaxPriority = 100;  // and as far below zero
+inline constexpr int64_t kMaxPriority = 100;  // the minimum is its negative
 
 // `text` is the whole document. Errors are ErrorKind::kInvalid and name the field by path ("checks[1].argv[0]").
 Result<Request> ParseRequest(std::string_view text);

@@ -12,8 +12,6 @@
 #include "verify/request_syntax.h"
 
 namespace caisson::verify {
-namespace {
-
 using nlohmann::json;
 
 Result<std::string> ReadFileBytes(const json& value, const std::string& path) {
@@ -47,6 +45,8 @@ Result<std::vector<SourceFile>> ReadFiles(const json& value, const std::string& 
   }
   return files;
 }
+
+namespace {
 
 Status ReadArchive(const json& value, const std::string& path, Source& source) {
   constexpr std::string_view kScheme = "sha256:";

@@ -1,4 +1,4 @@
-// What requests and policy files spell alike is checked by policy/syntax.h; here are its names for this folder.
+// Imports the functions of policy/syntax.h, which check the syntax that requests and policy files share.
 #pragma once
 
 #include "policy/syntax.h"

@@ -182,6 +182,13 @@ TEST(ParseRequest, ChecksNames) {
               "checks[0].cwd: \"/etc\" must be /workspace, /scratch, /tmp");
   ExpectFault(With(R"("mounts": [{"source": "/a", "target": "/usr/lib"}])"),
               "mounts[0].target: \"/usr/lib\" must not be at or below /usr");
+  ExpectFault(With(R"("mounts": [{"source": "/a", "target": "/var/tmp/x"}])"),
+              "mounts[0].target: \"/var/tmp/x\" must not be at or below /var/tmp, which is a link to /tmp");
+  for (const std::string own : {"/workspace", "/scratch", "/tmp"}) {
+    ExpectFault(With(R"("mounts": [{"source": "/a", "target": ")" + own + "\"}]"),
+                "mounts[0].target: \"" + own + "\" is made for each sandbox");
+    EXPECT_EQ(FaultOf(With(R"("mounts": [{"source": "/a", "target": ")" + own + "/x\"}]")), "accepted");
+  }
 }
 
 TEST(ParseRequest, LowersAllowedHosts) {

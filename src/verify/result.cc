@@ -32,16 +32,32 @@ json ToJson(const CheckRecord& check) {
 
 Usage TotalUsage(const std::vector<CheckRecord>& checks) {
   Usage total;
+  const auto add = [](std::optional<int64_t>& sum, const std::optional<int64_t>& more) {
+    if (more) sum = sum.value_or(0) + *more;
+  };
   for (const CheckRecord& check : checks) {
     const Usage& usage = check.outcome.usage;
-    total.cpu_ms += usage.cpu_ms;
-    total.throttled_ms += usage.throttled_ms;
+    add(total.cpu_ms, usage.cpu_ms);
+    add(total.throttled_ms, usage.throttled_ms);
     total.output_bytes += usage.output_bytes;
+    add(total.supervisor_cpu_ms, usage.supervisor_cpu_ms);
+    // An absent std::optional is less than any value. A check lacks a peak only where an earlier check reached as much.
     total.peak_memory_bytes = std::max(total.peak_memory_bytes, usage.peak_memory_bytes);
     total.processes_peak = std::max(total.processes_peak, usage.processes_peak);
     total.scratch_bytes = std::max(total.scratch_bytes, usage.scratch_bytes);
   }
   return total;
+}
+
+json EvidenceJson(const std::vector<std::pair<std::string, EvidenceValue>>& evidence) {
+  json document = json::object();
+  for (const auto& [key, value] : evidence) {
+    if (const auto* number = std::get_if<int64_t>(&value))
+      document[key] = *number;
+    else
+      document[key] = ReplaceInvalidUtf8(std::get<std::string>(value));
+  }
+  return document;
 }
 
 std::string KernelRelease() {
@@ -70,56 +86,80 @@ const char* StatusName(VerdictStatus status) {
 
 const char* ModeName(Mode mode) { return mode == Mode::kStrict ? "strict" : "balanced"; }
 
-std::string StreamText(const CapturedStream& stream) {
-  std::string text = stream.head;
-  if (stream.dropped_bytes > 0) text += "\n[" + std::to_string(stream.dropped_bytes) + " bytes left out]\n";
-  return ReplaceInvalidUtf8(text + stream.tail);
+json ToJson(const Notice& notice) {
+  return {{"probe", notice.probe},     {"why", notice.why}, {"count", notice.count},
+          {"time_ms", notice.time_ms}, {"pid", notice.pid}, {"evidence", EvidenceJson(notice.evidence)}};
 }
 
 json ToJson(const Violation& violation) {
-  json evidence = json::object();
-  for (const auto& [key, value] : violation.evidence) {
-    if (const auto* number = std::get_if<int64_t>(&value))
-      evidence[key] = *number;
-    else
-      evidence[key] = ReplaceInvalidUtf8(std::get<std::string>(value));
-  }
   json document = {{"class", ClassName(violation.violation_class)},
                    {"reason", violation.reason},
                    {"confidence", violation.confidence == Confidence::kProven ? "proven" : "observed"},
                    {"time_ms", violation.time_ms},
                    {"pid", violation.pid},
-                   {"evidence", std::move(evidence)}};
+                   {"count", violation.count},
+                   {"evidence", EvidenceJson(violation.evidence)}};
+  document["evidence"]["source"] = violation.source == EvidenceSource::kOutside ? "outside" : "inside";
   if (violation.limit >= 0) document["limit"] = violation.limit;
   if (!violation.suggestion.empty()) document["suggestion"] = violation.suggestion;
   return document;
 }
 
+json ToJson(const NetworkUse& use) {
+  return {{"name", ReplaceInvalidUtf8(use.name)},
+          {"port", use.port},
+          {"protocol", ReplaceInvalidUtf8(use.protocol)},
+          {"address", ReplaceInvalidUtf8(use.address)},
+          {"rule", ReplaceInvalidUtf8(use.rule)},
+          {"decision", use.allowed ? "allowed" : "denied"},
+          {"reason", ReplaceInvalidUtf8(use.reason)},
+          {"bytes_in", use.bytes_in},
+          {"bytes_out", use.bytes_out},
+          {"connections", use.connections}};
+}
+
 json ToJson(const Usage& usage) {
-  return {{"cpu_ms", usage.cpu_ms},
-          {"throttled_ms", usage.throttled_ms},
-          {"peak_memory_bytes", usage.peak_memory_bytes},
-          {"processes_peak", usage.processes_peak},
-          {"output_bytes", usage.output_bytes},
-          {"scratch_bytes", usage.scratch_bytes}};
+  json document = {{"output_bytes", usage.output_bytes}};
+  const std::pair<const char*, std::optional<int64_t>> measured[] = {{"cpu_ms", usage.cpu_ms},
+                                                                     {"throttled_ms", usage.throttled_ms},
+                                                                     {"peak_memory_bytes", usage.peak_memory_bytes},
+                                                                     {"processes_peak", usage.processes_peak},
+                                                                     {"scratch_bytes", usage.scratch_bytes},
+                                                                     {"supervisor_cpu_ms", usage.supervisor_cpu_ms}};
+  for (const auto& [name, value] : measured) {
+    if (value) document[name] = *value;
+  }
+  return document;
 }
 
 json ToJson(const runtime::IsolationReport& isolation) {
+  json walls = json::array();
+  for (const runtime::Wall& wall : isolation.walls)
+    walls.push_back({{"wall", wall.name}, {"state", NameOf(wall.state)}, {"evidence", wall.evidence}});
   return {{"runtime", isolation.runtime},
           {"namespaces", isolation.namespaces},
           {"seccomp", {{"profile", isolation.seccomp_profile}, {"sha256", isolation.seccomp_sha256}}},
           {"landlock_abi", isolation.landlock_abi},
           {"cgroup", {{"driver", isolation.cgroup_driver}}},
-          {"no_new_privs", true},
-          {"capabilities", json::array()},
+          {"no_new_privs", isolation.no_new_privileges},
+          {"capabilities", isolation.capabilities},
           {"host_uid", isolation.host_uid},
           {"start", isolation.start},
-          {"degraded", isolation.degraded}};
+          {"degraded", isolation.degraded},
+          {"walls", std::move(walls)},
+          {"cannot_observe", isolation.cannot_observe}};
 }
 
-json ToJson(const VerificationResult& result) {
-  json checks = json::array(), violations = json::array(), artifacts = json::array(), skipped = json::array();
-  std::string stdout_text, stderr_text;
+OutputText OutputOf(const VerificationResult& result, CapturedStream CommandOutcome::*stream) {
+  std::vector<const CapturedStream*> streams;
+  for (const CheckRecord& check : result.checks) streams.push_back(&(check.outcome.*stream));
+  return OutputText(std::move(streams));
+}
+
+// The document without the output. (Not in the unnamed namespace, whose ToJson would hide the others.)
+static json WithoutOutput(const VerificationResult& result) {
+  json checks = json::array(), violations = json::array(), notices = json::array(), network = json::array(),
+       artifacts = json::array(), skipped = json::array();
   uint64_t total_bytes = 0;
   bool truncated = false;
   for (const CheckRecord& check : result.checks) {
@@ -131,9 +171,15 @@ json ToJson(const VerificationResult& result) {
       violations.push_back(ToJson(violation));
       violations.back()["check"] = check.name;
     }
-    truncated = truncated || check.outcome.ending == Ending::kOutputLimit;  // cut off, wherever it was cut
-    stdout_text += StreamText(check.outcome.stdout_stream);
-    stderr_text += StreamText(check.outcome.stderr_stream);
+    for (const Notice& notice : check.outcome.notices) {
+      notices.push_back(ToJson(notice));
+      notices.back()["check"] = check.name;
+    }
+    for (const NetworkUse& use : check.outcome.network) {
+      network.push_back(ToJson(use));
+      network.back()["check"] = check.name;
+    }
+    truncated = truncated || check.outcome.ending == Ending::kOutputLimit;  // cut off, in either stream
     for (const CapturedStream* stream : {&check.outcome.stdout_stream, &check.outcome.stderr_stream}) {
       total_bytes += stream->total_bytes;
       truncated = truncated || stream->dropped_bytes > 0;
@@ -159,19 +205,20 @@ json ToJson(const VerificationResult& result) {
       {"failure_class", NullIfEmpty(result.verdict.failure_class)},
       {"exit_code", ran ? json(result.checks.back().outcome.exit_code) : json(nullptr)},
       {"duration_ms", result.duration_ms},
-      {"stdout", std::move(stdout_text)},
-      {"stderr", std::move(stderr_text)},
       {"artifacts", std::move(artifacts)},
       {"skipped_checks", std::move(skipped)},
       {"terminal_event", result.verdict.terminal_event},
       {"checks", std::move(checks)},
       {"violations", std::move(violations)},
+      {"notices", std::move(notices)},
       {"usage", ToJson(TotalUsage(result.checks))},
       {"output", {{"truncated", truncated}, {"bytes_total", total_bytes}}},
       {"policy_digest", NullIfEmpty(result.policy_digest)},
       {"source_digest", NullIfEmpty(result.source_digest)},
       {"host", {{"kernel", KernelRelease()}, {"caisson_version", kVersion}}},
   };
+  if (result.image) document["image"] = result.image->ToJson();
+  if (!network.empty()) document["network"] = std::move(network);
   if (!result.policy.is_null()) document["policy"] = result.policy;
   if (!result.decision.is_null()) document["decision"] = result.decision;
   if (result.isolation) document["isolation"] = ToJson(*result.isolation);
@@ -182,6 +229,63 @@ json ToJson(const VerificationResult& result) {
     document["skipped_artifacts"] = std::move(reasons);
   }
   return document;
+}
+
+namespace {
+
+struct OutputMember {
+  const char* name;
+  CapturedStream CommandOutcome::*stream;
+};
+constexpr OutputMember kOutputMembers[] = {{"stdout", &CommandOutcome::stdout_stream},
+                                           {"stderr", &CommandOutcome::stderr_stream}};
+
+}  // namespace
+
+json ImageIdentity::ToJson() const { return {{"name", ReplaceInvalidUtf8(name)}, {"digest", NullIfEmpty(digest)}}; }
+
+json ToJson(const VerificationResult& result) {
+  json document = WithoutOutput(result);
+  for (const OutputMember& member : kOutputMembers) {
+    const OutputText output = OutputOf(result, member.stream);
+    std::string text, base64;
+    const auto into = [](std::string& target) {
+      return [&target](std::string_view piece) -> Status {
+        target += piece;
+        return {};
+      };
+    };
+    static_cast<void>(output.WriteText(into(text)));
+    document[member.name] = std::move(text);
+    if (!output.is_binary()) continue;
+    static_cast<void>(output.WriteBase64(into(base64)));
+    document[std::string(member.name) + "_base64"] = std::move(base64);
+  }
+  return document;
+}
+
+Result<int64_t> WriteJson(const VerificationResult& result, const OutputText::Sink& sink) {
+  int64_t written = 0;
+  const OutputText::Sink count = [&](std::string_view piece) -> Status {
+    written += static_cast<int64_t>(piece.size());
+    return sink(piece);
+  };
+  const char* before = "{";
+  for (const OutputMember& member : kOutputMembers) {
+    const OutputText output = OutputOf(result, member.stream);
+    CAISSON_TRY_VOID(count(std::string(before) + "\"" + member.name + "\":\""));
+    CAISSON_TRY_VOID(output.WriteJsonText(count));
+    if (output.is_binary()) {
+      CAISSON_TRY_VOID(count(std::string("\",\"") + member.name + "_base64\":\""));
+      CAISSON_TRY_VOID(output.WriteBase64(count));
+    }
+    before = "\",";
+  }
+  CAISSON_TRY_VOID(count(before));
+  const int64_t rest_at = written;
+  const std::string rest = WithoutOutput(result).dump(-1, ' ', true, json::error_handler_t::replace);
+  CAISSON_TRY_VOID(count(std::string_view(rest).substr(1)));
+  return rest_at;
 }
 
 }  // namespace caisson::verify

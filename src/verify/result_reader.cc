@@ -41,6 +41,11 @@ Status ExpectCount(const json& value, const std::string& path) {
   return {};
 }
 
+Status ExpectPositive(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ReadInteger(value, path, 1, kAnyInteger));
+  return {};
+}
+
 Status ExpectExitCode(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ReadInteger(value, path, 0, 255));
   return {};
@@ -58,15 +63,15 @@ Status ExpectDigest(const json& value, const std::string& path) {
   return ExpectSha256(has_scheme ? json(digest.substr(kScheme.size())) : value, path);
 }
 
-using Expectation = Status (*)(const json&, const std::string&);
+using ParkedSetup = Status (*)(const json&, const std::string&);
 
-template <Expectation expectation>
+template <ParkedSetup expectation>
 Status OrNull(const json& value, const std::string& path) {
   if (value.is_null()) return {};
   return expectation(value, path);
 }
 
-template <Expectation expectation, size_t min_elements = 0>
+template <ParkedSetup expectation, size_t min_elements = 0>
 Status ListOf(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectArray(value, path, min_elements, kAnyCount));
   for (size_t i = 0; i < value.size(); ++i) CAISSON_TRY_VOID(expectation(value[i], PathOfElement(path, i)));
@@ -75,11 +80,11 @@ Status ListOf(const json& value, const std::string& path) {
 
 struct Member {
   const char* name;
-  Expectation expectation;
+  ParkedSetup expectation;
   enum { kRequired, kOptional } presence = kRequired;
 };
 
-// Others than those named are not looked at.
+// Ignores members that are not listed.
 Status ExpectMembers(const json& value, const std::string& path, std::initializer_list<Member> members) {
   CAISSON_TRY_VOID(ExpectMap(value, path, kAnyCount));
   for (const Member& member : members) {
@@ -105,12 +110,13 @@ Status ExpectSkippedCheck(const json& value, const std::string& path) {
 
 Status ExpectUsage(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectMembers(value, path,
-                                 {{"cpu_ms", ExpectCount},
-                                  {"peak_memory_bytes", ExpectCount},
-                                  {"processes_peak", ExpectCount},
+                                 {{"cpu_ms", ExpectCount, Member::kOptional},
+                                  {"peak_memory_bytes", ExpectCount, Member::kOptional},
+                                  {"processes_peak", ExpectCount, Member::kOptional},
                                   {"output_bytes", ExpectCount},
-                                  {"scratch_bytes", ExpectCount},
-                                  {"throttled_ms", ExpectCount, Member::kOptional}}));
+                                  {"scratch_bytes", ExpectCount, Member::kOptional},
+                                  {"throttled_ms", ExpectCount, Member::kOptional},
+                                  {"supervisor_cpu_ms", ExpectCount, Member::kOptional}}));
   for (const auto& member : value.items()) {
     CAISSON_TRY_VOID(ExpectNumber(member.value(), PathOfMember(path, member.key())));
   }
@@ -153,7 +159,8 @@ Status ExpectEvidence(const json& value, const std::string& path) {
 
 Status ExpectViolation(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ExpectObject(
-      value, path, {"class", "reason", "confidence", "time_ms", "pid", "evidence", "limit", "suggestion", "check"}));
+      value, path,
+      {"class", "reason", "confidence", "time_ms", "pid", "evidence", "count", "limit", "suggestion", "check"}));
   return ExpectMembers(value, path,
                        {{"class", ExpectViolationClass},
                         {"reason", ExpectNonEmpty},
@@ -161,8 +168,26 @@ Status ExpectViolation(const json& value, const std::string& path) {
                         {"time_ms", ExpectCount},
                         {"pid", OrNull<ExpectCount>},
                         {"evidence", ExpectEvidence},
+                        {"count", ExpectPositive, Member::kOptional},
                         {"limit", ExpectCount, Member::kOptional},
                         {"suggestion", ExpectString, Member::kOptional},
+                        {"check", ExpectString, Member::kOptional}});
+}
+
+Status ExpectOnce(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ReadInteger(value, path, 1, kAnyInteger));
+  return {};
+}
+
+Status ExpectNotice(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ExpectObject(value, path, {"probe", "why", "count", "time_ms", "pid", "evidence", "check"}));
+  return ExpectMembers(value, path,
+                       {{"probe", ExpectNonEmpty},
+                        {"why", ExpectNonEmpty},
+                        {"count", ExpectOnce},
+                        {"time_ms", ExpectCount},
+                        {"pid", OrNull<ExpectCount>},
+                        {"evidence", ExpectEvidence},
                         {"check", ExpectString, Member::kOptional}});
 }
 
@@ -183,6 +208,15 @@ Status ExpectDegraded(const json& value, const std::string& path) {
   return WrongTypeError(path, "a string or an object", value);
 }
 
+Status ExpectWallState(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ReadChoice(value, path, {"enforced", "watched", "absent", "not_applicable"}));
+  return {};
+}
+
+Status ExpectWall(const json& value, const std::string& path) {
+  return ExpectMembers(value, path, {{"wall", ExpectNonEmpty}, {"state", ExpectWallState}, {"evidence", ExpectString}});
+}
+
 Status ExpectIsolation(const json& value, const std::string& path) {
   return ExpectMembers(value, path,
                        {{"runtime", ExpectString},
@@ -190,7 +224,9 @@ Status ExpectIsolation(const json& value, const std::string& path) {
                         {"seccomp", OrNull<ExpectSeccomp>, Member::kOptional},
                         {"landlock_abi", OrNull<ExpectCount>, Member::kOptional},
                         {"cgroup", OrNull<ExpectCgroup>, Member::kOptional},
-                        {"degraded", ListOf<ExpectDegraded>}});
+                        {"degraded", ListOf<ExpectDegraded>},
+                        {"walls", ListOf<ExpectWall>, Member::kOptional},
+                        {"cannot_observe", ListOf<ExpectViolationClass>, Member::kOptional}});
 }
 
 Status ExpectHost(const json& value, const std::string& path) {
@@ -200,6 +236,31 @@ Status ExpectHost(const json& value, const std::string& path) {
 Status ExpectFirstVersion(const json& value, const std::string& path) {
   CAISSON_TRY_VOID(ReadInteger(value, path, 1, 1));
   return {};
+}
+
+Status ExpectPort(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ReadInteger(value, path, 0, 65535));
+  return {};
+}
+
+Status ExpectNetworkDecision(const json& value, const std::string& path) {
+  CAISSON_TRY_VOID(ReadChoice(value, path, {"allowed", "denied"}));
+  return {};
+}
+
+Status ExpectNetworkUse(const json& value, const std::string& path) {
+  return ExpectMembers(value, path,
+                       {{"name", ExpectString},
+                        {"port", ExpectPort},
+                        {"protocol", ExpectString},
+                        {"address", ExpectString},
+                        {"rule", ExpectString},
+                        {"decision", ExpectNetworkDecision},
+                        {"reason", ExpectString, Member::kOptional},
+                        {"bytes_in", ExpectCount},
+                        {"bytes_out", ExpectCount},
+                        {"connections", ExpectCount},
+                        {"check", ExpectString, Member::kOptional}});
 }
 
 Status ExpectRequestId(const json& value, const std::string& path) {
@@ -217,7 +278,11 @@ Status ExpectMode(const json& value, const std::string& path) {
   return {};
 }
 
-// Status, class and terminal event tell one story.
+Status ExpectImage(const json& value, const std::string& path) {
+  return ExpectMembers(value, path, {{"name", ExpectString}, {"digest", OrNull<ExpectDigest>}});
+}
+
+// Status, class and terminal event must be consistent.
 Status ExpectVerdict(const json& value, const std::string& path) {
   enum : size_t { kPass, kFail, kError, kRejected, kCancelled };
   CAISSON_TRY(const size_t status,
@@ -279,9 +344,12 @@ Status ExpectResult(const json& value, const std::string& path) {
                                   {"skipped_checks", ListOf<ExpectSkippedCheck>},
                                   {"checks", ListOf<ExpectCheck>, Member::kOptional},
                                   {"violations", ListOf<ExpectViolation>, Member::kOptional},
+                                  {"notices", ListOf<ExpectNotice>, Member::kOptional},
+                                  {"network", ListOf<ExpectNetworkUse>, Member::kOptional},
                                   {"usage", ExpectUsage, Member::kOptional},
                                   {"output", ExpectOutput, Member::kOptional},
                                   {"isolation", ExpectIsolation, Member::kOptional},
+                                  {"image", ExpectImage, Member::kOptional},
                                   {"policy_digest", OrNull<ExpectDigest>, Member::kOptional},
                                   {"source_digest", OrNull<ExpectDigest>, Member::kOptional},
                                   {"host", ExpectHost, Member::kOptional}}));

@@ -1,4 +1,5 @@
-// Reads what result.h writes, when it comes back over the border: a result is only believed to be one after this.
+// Validates a result (result.h) that comes back from outside the service. Only a document that passes counts as a
+// result.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,8 +9,8 @@
 
 namespace caisson::verify {
 
-// `value` must be a verification result as schemas/verification_result.schema.json has it. Members that later versions
-// may add are let pass.
+// `value` must be a verification result according to schemas/verification_result.schema.json. Unknown members are
+// accepted, because later versions may add some.
 Status ExpectResult(const nlohmann::json& value, const std::string& path);
 
 }  // namespace caisson::verify

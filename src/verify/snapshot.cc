@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxEntries = 1'000'000;
-// Hashed, kept or not. A hole of terabytes costs its maker nothing and the reader hours.
+// The most bytes to hash, kept or not. A sparse file of terabytes costs its creator nothing and the reader hours.
 constexpr uint64_t kMaxBytes = uint64_t{4} << 30;
 
 UniqueFd OpenBelow(int directory, const char* name, uint64_t flags) {
@@ -75,7 +75,7 @@ class Reader {
       if (size < 0 && errno == EINTR) continue;
       if (size < 0) return Error::Invalid(path + ": " + std::strerror(errno));
       if (size == 0) break;
-      // To the end it had at first: one that grows as fast as we read has no other.
+      // Reads up to the initial size: a file that grows as fast as we read would never end.
       if (static_cast<uint64_t>(size) > left) return Error::Invalid(path + ": grew while it was read");
       left -= static_cast<uint64_t>(size);
       hash.Add({chunk, static_cast<size_t>(size)});
@@ -117,7 +117,7 @@ class Reader {
     if (S_ISDIR(info.st_mode)) {
       UniqueFd below = OpenBelow(directory, name.c_str(), O_RDONLY | O_DIRECTORY);
       if (!below) return Error::Invalid(path + ": " + std::strerror(errno));
-      Keep({path, "", 0755U, policy::FileKind::kDirectory}, "-");  // also the empty ones: git has such
+      Keep({path, "", 0755U, policy::FileKind::kDirectory}, "-");  // empty directories too: git has them
       return ReadDirectory(below.get(), path, depth + 1);
     }
     if (S_ISLNK(info.st_mode)) {
@@ -129,7 +129,7 @@ class Reader {
       Keep({path, std::move(text), 0777U, policy::FileKind::kSymlink}, hash);
       return {};
     }
-    if (!S_ISREG(info.st_mode)) return {};  // sockets, pipes and devices are nobody's source
+    if (!S_ISREG(info.st_mode)) return {};  // sockets, pipes and devices are not source files
     UniqueFd file = OpenBelow(directory, name.c_str(), O_RDONLY);
     if (!file) return Error::Invalid(path + ": " + std::strerror(errno) + "; make it readable or leave it out");
     return ReadFile(file.get(), path, (info.st_mode & 0111) != 0);
@@ -152,7 +152,7 @@ Result<Snapshot> TakeSnapshot(const policy::JudgedPath& source, const SnapshotLi
     if (!status) return std::move(status).error().In(source.canonical);
     return reader.Finish();
   }
-  // The judged descriptor names the file but cannot be read; this opens that same file, not the path.
+  // The judged descriptor names the file but cannot be read; this opens that same file, without using the path again.
   UniqueFd file(
       ::open(("/proc/self/fd/" + std::to_string(source.fd.get())).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return Error::Invalid(source.canonical + ": " + std::strerror(errno) + "; make it readable");

@@ -1,6 +1,5 @@
-// Takes the source under test: reads it once, hashes what it read, and keeps the bytes, so that what is verified is
-// exactly what was hashed, whatever happens to the originals meanwhile. A tree too large to keep is hashed and mounted
-// instead.
+// Takes a snapshot of the source under test: reads it once, hashes the bytes and keeps them, so that exactly the hashed
+// bytes are verified even if the originals change meanwhile. A tree too large to keep is hashed and mounted instead.
 #pragma once
 
 #include <string>
@@ -26,7 +25,7 @@ struct Snapshot {
 // `source` is a judged file or directory. A file keeps its own name. Links inside are kept as links, not followed.
 Result<Snapshot> TakeSnapshot(const policy::JudgedPath& source, const SnapshotLimits& limits);
 
-// The digest of files that are already at hand.
+// The digest of files that are already in memory.
 std::string DigestOf(const std::vector<policy::PlannedFile>& files);
 
 }  // namespace caisson::verify

@@ -33,7 +33,7 @@ Verdict Failed(ViolationClass violation_class) {
 }  // namespace
 
 Verdict Judge(const CommandOutcome& outcome, policy::OnViolation on_violation) {
-  // What ended the run names the class.
+  // The cause of the ending determines the class.
   switch (outcome.ending) {
     case Ending::kTimeout:
       return Failed(ViolationClass::kTimeout);
@@ -47,18 +47,21 @@ Verdict Judge(const CommandOutcome& outcome, policy::OnViolation on_violation) {
       return Failed(ViolationClass::kSyscall);
     case Ending::kCancelled:
       return {VerdictStatus::kCancelled, "", "cancelled"};
+    case Ending::kLost:
+      return {VerdictStatus::kError, "InfrastructureError", "error"};
     case Ending::kExited:
     case Ending::kSignaled:
     case Ending::kNotExecutable:
       break;
   }
-  // Else the first in time, even when the program swallowed the error.
-  const bool failed = outcome.ending != Ending::kExited || outcome.exit_code != 0;
-  if (!outcome.violations.empty() && (failed || on_violation == policy::OnViolation::kFail)) {
+  // Otherwise, where violations fail a check, the first violation in time decides, even when the program ignored the
+  // error. Where violations are only reported, none of them ended this check: the program failed by itself or passed.
+  if (!outcome.violations.empty() && on_violation == policy::OnViolation::kFail) {
     const auto first = std::min_element(outcome.violations.begin(), outcome.violations.end(),
                                         [](const Violation& a, const Violation& b) { return a.time_ms < b.time_ms; });
     return Failed(first->violation_class);
   }
+  const bool failed = outcome.ending != Ending::kExited || outcome.exit_code != 0;
   if (failed) return {VerdictStatus::kFail, "CheckFailed", "check_failed"};
   return {};
 }

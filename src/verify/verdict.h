@@ -1,4 +1,4 @@
-// From facts to a verdict. Pure: looks at outcomes only, never at what a program printed.
+// Derives a verdict from facts. Pure: uses outcomes only, never the output of a program.
 #pragma once
 
 #include "base/outcome.h"
@@ -7,7 +7,7 @@
 
 namespace caisson::verify {
 
-// What one check's outcome means. A pass here lets the next check run.
+// The verdict of one check's outcome. After a pass the next check runs.
 Verdict Judge(const CommandOutcome& outcome, policy::OnViolation on_violation);
 
 }  // namespace caisson::verify

@@ -53,15 +53,32 @@ TEST(Judge, ReportLetsTheExitCodeDecide) {
   outcome.violations = {Seen(ViolationClass::kNetworkAccess, 1)};
   EXPECT_EQ(Judge(outcome, OnViolation::kReport).status, VerdictStatus::kPass);
   EXPECT_EQ(Judge(outcome, OnViolation::kFail).status, VerdictStatus::kFail);
+}
+
+TEST(Judge, ReportDoesNotBlameAPlainFailureOnAnEarlierViolation) {
+  CommandOutcome outcome;
+  outcome.violations = {Seen(ViolationClass::kNetworkAccess, 1)};
   outcome.exit_code = 1;
-  EXPECT_EQ(Judge(outcome, OnViolation::kReport).failure_class, "NetworkAccessViolation");
+  EXPECT_EQ(Judge(outcome, OnViolation::kReport).failure_class, "CheckFailed");
+  EXPECT_EQ(Judge(outcome, OnViolation::kReport).terminal_event, "check_failed");
+  EXPECT_EQ(Judge(outcome, OnViolation::kFail).failure_class, "NetworkAccessViolation");
+  outcome.ending = Ending::kSignaled;
+  EXPECT_EQ(Judge(outcome, OnViolation::kReport).failure_class, "CheckFailed");
+  // The cause of the ending determines the class in both cases.
+  outcome.ending = Ending::kSyscall;
+  for (const OnViolation mode : {OnViolation::kReport, OnViolation::kFail})
+    EXPECT_EQ(Judge(outcome, mode).failure_class, "SyscallViolation");
 }
 
 TEST(Judge, EveryEndingHasItsEvent) {
   const std::pair<Ending, const char*> expected[] = {
-      {Ending::kMemoryLimit, "memory_limit"}, {Ending::kProcessLimit, "process_limit"},
-      {Ending::kOutputLimit, "output_limit"}, {Ending::kSyscall, "syscall_denied"},
-      {Ending::kCancelled, "cancelled"},      {Ending::kNotExecutable, "check_failed"},
+      {Ending::kMemoryLimit, "memory_limit"},
+      {Ending::kProcessLimit, "process_limit"},
+      {Ending::kOutputLimit, "output_limit"},
+      {Ending::kSyscall, "syscall_denied"},
+      {Ending::kCancelled, "cancelled"},
+      {Ending::kNotExecutable, "check_failed"},
+      {Ending::kLost, "error"},
   };
   for (const auto& [ending, event] : expected) {
     CommandOutcome outcome;

@@ -1,16 +1,17 @@
 """The interpreter that workloads are forked from. Started by caisson-launcher as
 
-    /usr/bin/python3 caisson-zygote.py MODULE,MODULE,…
+    /usr/bin/python3 -c 'exec(this file)' MODULE,MODULE,…
 
-with a socket to the launcher as descriptor 3. Imports the modules, and then only forks: no foreign code ever runs here.
+with a socket to the launcher as descriptor 3, this file as 4 and the extension module as 5. No path of Caisson's own is
+known here, because workloads could find it in their memory. Imports the modules, and then only forks: no foreign code ever runs here.
 
-What is forked runs `begin`, then the file, module or text it was asked for, then the exit functions and `forget`, all
-behind the sandbox's walls, as the interpreter does before and after the user's program. What differs all the same is
-listed in docs/user/compatibility.md.
+A forked process runs `begin`, then the requested file, module or text, then the exit functions and `forget`, all behind
+the sandbox's walls, as the interpreter does before and after the user's program. docs/user/compatibility.md lists the
+remaining differences.
 """
 import sys
 
-OWN_DIRECTORY = sys.path.pop(0)  # of this file, and no place for anybody's modules
+sys.path.pop(0)  # the working directory, from which no module may be imported
 
 import builtins  # noqa: E402
 import gc  # noqa: E402
@@ -47,13 +48,14 @@ def preload(names):
         sys.exit(f"caisson-launcher: --python: of {names} one has started threads, and cannot be forked with them")
 
 
-native = load_module("caisson_zygote", os.path.join(OWN_DIRECTORY, "caisson_zygote.so"))
+native = load_module("caisson_zygote", "/proc/self/fd/5")
+os.close(5)
 site_names = [name for name in ("exit", "quit", "copyright", "credits", "license", "help") if hasattr(builtins, name)]
 system_path = [entry for entry in sys.path if not entry.endswith(("dist-packages", "site-packages"))]
 whole_path = list(sys.path)
 
 
-# What a start can need is made here, before there is one: each page that is changed after the fork is first copied.
+# Objects that a start may need are created here, before the fork: the kernel copies each page that changes afterwards.
 
 def make_flags(isolated, no_bytecode, no_site):
     changed = {"dont_write_bytecode": int(no_bytecode or not isolated), "no_site": int(no_site)}
@@ -106,7 +108,7 @@ main.__loader__ = importlib.machinery.BuiltinImporter
 
 
 def set_environment(lines):
-    """What the C library has of it is there already."""
+    """The C library already has its copy."""
     variables = os.environ._data
     variables.clear()
     for line in lines:
@@ -124,7 +126,7 @@ def set_streams():
 
 
 def renew_random_state():
-    # Whatever else keeps a state registers with os.register_at_fork, as random does.
+    # Other modules with state register with os.register_at_fork, as random does.
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -175,9 +177,9 @@ def clear(module):
 
 
 def forget():
-    """Takes down what the program brought, after its exit functions. What is shared with the zygote stays: taking that
-    down would cost more than the whole run."""
-    # Where nothing was imported, not even the names are looked at: each would be a page to copy.
+    """Tears down the program's modules after its exit functions. Modules shared with the zygote stay: their teardown
+    would cost more than the whole run."""
+    # If nothing was imported, do not even read the names: each would be a page to copy.
     if len(sys.modules) != len(preloaded) or next(reversed(sys.modules)) != last_preloaded:
         for name in [name for name in sys.modules if name not in preloaded]:
             if isinstance(sys.modules[name], types.ModuleType):

@@ -1,5 +1,5 @@
-// The extension module that caisson-zygote.py loads: forks supervisors from the interpreter, and turns what they fork
-// for a workload back into an interpreter at its beginning.
+// The extension module that caisson-zygote.py loads: forks supervisors from the interpreter, and turns the process that
+// they fork for a workload back into a freshly started interpreter.
 //
 // Runs: zygote (Serve), PID 1 (Serves), the workload's process (Become). Only the last runs Python, behind all walls;
 // between zygote and workload lie two clones that touch nothing of the interpreter.
@@ -26,7 +26,7 @@
 #include "launcher/channel.h"
 #include "launcher/supervisor.h"
 #include "linux/shown_arguments.h"
-#include "sandbox/interpreter.h"
+#include "sandbox/warm_interpreter.h"
 #include "zygote/python_command.h"
 
 namespace caisson::zygote {
@@ -66,7 +66,7 @@ bool FlushStreams() {
     if (std::strcmp(name, "stdout") == 0) {
       PyErr_WriteUnraisable(stream);
     } else {
-      PyErr_Clear();  // there is nowhere to say it
+      PyErr_Clear();  // no stream to report it on
     }
   }
   return flushed;
@@ -77,7 +77,7 @@ void CallIfLoaded(const char* module_name, const char* function) {
   if (module != nullptr && PyObject_CallMethod(module, function, nullptr) == nullptr) PyErr_WriteUnraisable(module);
 }
 
-// Takes what the program ended with, says it as the interpreter would, and returns the exit code.
+// Takes the exception that ended the program, prints it as the interpreter would, and returns the exit code.
 int TakeRaised() {
   if (PyErr_ExceptionMatches(PyExc_SystemExit) == 0) {
     PyErr_Print();
@@ -96,7 +96,7 @@ int TakeRaised() {
   return 1;
 }
 
-class RunningPython : public sandbox::Interpreter {
+class RunningPython : public sandbox::WarmInterpreter {
  public:
   // Functions of caisson-zygote.py that run before and after a workload's own text.
   RunningPython(PyObject* begin, PyObject* forget)
@@ -107,7 +107,8 @@ class RunningPython : public sandbox::Interpreter {
   }
 
   bool Serves(const char* path, const sandbox::Command& command) const override {
-    // The name counts and not only the file: from elsewhere, as in a virtual environment, it finds other modules.
+    // The name matters, not only the file: under another name, as in a virtual environment, the interpreter finds other
+    // modules.
     const std::string_view name = path;
     const std::string_view directory = name.substr(0, name.rfind('/') + 1);
     struct stat info {};
@@ -122,11 +123,9 @@ class RunningPython : public sandbox::Interpreter {
   [[noreturn]] void Become(const sandbox::Command& command) const override {
     ::prctl(PR_SET_NAME, "python3", 0, 0, 0);
     ShowArguments(command.argv);
-    // As after executing a program that may be read. PID 1, which is not for looking into, keeps what it is.
-    ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &dispositions_[signal], nullptr);
     PyOS_AfterFork_Child();
-    // Whoever looks up the stack finds himself at its end, as in an interpreter that has just begun.
+    // The workload's frame is the outermost one, as in an interpreter that has just started.
     PyThreadState* thread = PyThreadState_Get();
     thread->cframe->current_frame = nullptr;
     thread->recursion_remaining = thread->recursion_limit;
@@ -144,7 +143,7 @@ class RunningPython : public sandbox::Interpreter {
     return path[0] == '/' ? path : directory + "/" + path;
   }
 
-  // As much as there is room for.
+  // Truncated to the available room.
   void ShowArguments(const std::vector<std::string>& argv) const {
     if (shown_.empty()) return;
     std::memset(shown_.data(), 0, shown_.size());
@@ -190,11 +189,11 @@ class RunningPython : public sandbox::Interpreter {
     return PyRun_FileExFlags(file, PyBytes_AsString(path), Py_file_input, globals, globals, 1, nullptr);
   }
 
-  // What an interpreter does at its end, and the exit code.
+  // Performs an interpreter's shutdown; returns the exit code.
   int End(PyObject* ran) const {
     const bool interrupted = ran == nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0;
     int code = ran == nullptr ? TakeRaised() : 0;
-    // From here, so that no frame of ours shows in what they print.
+    // Called from here, so that tracebacks show no frame of ours.
     CallIfLoaded("threading", "_shutdown");
     CallIfLoaded("atexit", "_run_exitfuncs");
     const bool flushed = FlushStreams();
@@ -215,28 +214,28 @@ class RunningPython : public sandbox::Interpreter {
   struct sigaction dispositions_[NSIG] = {};
 };
 
-// The new process is the launcher's child, as all supervisors are, so that each ends with the other.
+// The new process is the launcher's child, as all supervisors are, so that they end together.
 pid_t ForkSibling() {
   return static_cast<pid_t>(::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
 }
 
-// serve(begin, forget): never returns to Python but in the end, when the launcher lets go.
+// serve(begin, forget): returns to Python only when the launcher closes the connection.
 PyObject* Serve(PyObject*, PyObject* functions) {
   PyObject *begin = nullptr, *forget = nullptr;
   if (PyArg_ParseTuple(functions, "OO", &begin, &forget) == 0) return nullptr;
   const RunningPython python(begin, forget);
   const pid_t launcher = ::getppid();
-  // SECURITY: we run from a read-only mount, in a mount namespace of our own; supervisors mount what clients of the
-  // launcher opened, in the launcher's.
+  // SECURITY: this process runs from a read-only mount in its own mount namespace; supervisors mount, in the launcher's
+  // namespace, the trees that clients of the launcher opened.
   const std::string launchers = "/proc/" + std::to_string(launcher) + "/ns/mnt";
   const UniqueFd mounts(::geteuid() == 0 ? ::open(launchers.c_str(), O_RDONLY | O_CLOEXEC) : -1);
   for (;;) {
-    Result<UniqueFd> leash = launcher::TakeLeash(kControl);
-    if (!leash) ::_exit(0);
+    Result<UniqueFd> control_socket = launcher::TakeControlSocket(kControl);
+    if (!control_socket) ::_exit(0);
     const pid_t member = ForkSibling();
     if (member == 0) {
       if (mounts && ::setns(mounts.get(), CLONE_NEWNS) != 0) ::_exit(1);
-      launcher::ServeParked(launcher::ForgetLauncher(launcher, *std::move(leash), "caisson-parked"), &python);
+      launcher::ServeParked(launcher::ForgetLauncher(launcher, *std::move(control_socket), "caisson-parked"), &python);
       ::_exit(0);
     }
     if (member < 0) std::fprintf(stderr, "caisson-launcher: the interpreter cannot fork: %s\n", std::strerror(errno));

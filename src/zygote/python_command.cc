@@ -40,7 +40,7 @@ PythonCommand ReadPythonCommand(const std::vector<std::string>& argv) {
     if (++next == argv.size()) return {};
     command.kind = word == "-c" ? PythonCommand::Kind::kText : PythonCommand::Kind::kModule;
   } else if (word[0] != '-' && EndsWith(word, ".py")) {
-    // A directory or an archive is started in another way; what has this ending is hardly one, and is looked at.
+    // python3 starts a directory or an archive differently; a name with this ending is rarely one, so it is checked.
     command.kind = PythonCommand::Kind::kFile;
   } else {
     return {};

@@ -1,4 +1,4 @@
-// What only a database behind a connection can get wrong: the connection.
+// Tests the faults that only a database behind a connection can have: those of the connection.
 #include "store/postgres/postgres.h"
 
 #include <libpq-fe.h>
@@ -46,7 +46,7 @@ class Postgres : public ::testing::Test {
   std::string conninfo_;
 };
 
-// Workers of two caissond that submit `kJobs` jobs and run them all, whatever happens to their connections meanwhile.
+// Workers of two caissond processes that submit `kJobs` jobs and run them all, whatever happens to their connections.
 class Workload {
  public:
   Workload(Store& one, Store& other) : stores_{&one, &other} {}
@@ -67,7 +67,7 @@ class Workload {
     });
   }
 
-  // Waits until so many submissions and ends were made; false when there will be no more.
+  // Waits until `count` submissions and ends were made; returns false when there will be no more.
   bool WaitForProgress(int count) {
     std::unique_lock<std::mutex> guard(mutex_);
     progressed_.wait(guard, [&] { return progress_ >= count || ended_ >= kJobs || ::testing::Test::HasFailure(); });
@@ -97,7 +97,7 @@ class Workload {
       Progress();
     }
   }
-  // A claim that the server's crash undid is no failure; anything else but success is.
+  // A claim that the server's crash undid is not a failure; every other error is.
   static bool Held(const Status& status) {
     if (status) return true;
     EXPECT_EQ(status.error().kind, ErrorKind::kConflict) << status.error().message;
@@ -113,7 +113,7 @@ class Workload {
   std::map<std::string, std::string> ends_;
 };
 
-// Every job has the end its worker was told of, and no other.
+// Checks that every job has the end that its worker was told, and no other.
 void ExpectEnds(Store& store, const std::map<std::string, std::string>& ends) {
   EXPECT_EQ(ends.size(), static_cast<size_t>(Workload::kJobs));
   for (const auto& [id, token] : ends) {
@@ -134,7 +134,7 @@ void ExpectEnds(Store& store, const std::map<std::string, std::string>& ends) {
   EXPECT_TRUE(counts.leased_by_tenant.empty());
 }
 
-// Where the server lived, nothing that was committed is undone and nothing is done twice.
+// Checks that, while the server lives, no committed change is undone and none is made twice.
 void ExpectEventsOnce(Store& store, const std::map<std::string, std::string>& ends) {
   for (const auto& [id, token] : ends) {
     std::map<std::string, int> types;
@@ -150,7 +150,7 @@ TEST_F(Postgres, ConnectionsThatAreKilledCostNothingAndDoNothingTwice) {
   const auto connection = Must(postgres::Connection::Open(conninfo_));
   int64_t killed = 0;
   std::thread killer([&] {
-    // The next victim only after some progress, so that the work comes to an end on a slow machine too.
+    // Kills the next connection only after some progress, so that the work also ends on a slow machine.
     for (int progress = 2; workload.WaitForProgress(progress); progress += 2) {
       killed += Must(
           connection->Run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
@@ -231,7 +231,7 @@ TEST_F(Postgres, ThatIsNotThereIsReportedAtOnce) {
   EXPECT_NE(store.error().message.find("is it running"), std::string::npos) << store.error().message;
 }
 
-// As SqliteFile.ClaimsWalkAlongIndexes: only by the names of jobs and along the indexes of the queue.
+// As in SqliteFile.ClaimsWalkAlongIndexes: claims access jobs only by their names and along the indexes of the queue.
 TEST_F(Postgres, ClaimsWalkAlongIndexes) {
   Open();
   const auto connection = Must(postgres::Connection::Open(conninfo_));

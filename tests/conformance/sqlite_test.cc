@@ -1,4 +1,4 @@
-// What only a database of one file can get wrong: the file.
+// Tests the faults that only a database in one file can have: those of the file.
 #include "store/sqlite/sqlite.h"
 
 #include <sched.h>
@@ -39,13 +39,13 @@ class SqliteFile : public ::testing::Test {
     const std::unique_ptr<Store> store = Open();
     for (int i = 0; i < jobs; ++i) ASSERT_OK(store->Submit(MakeJob("j" + std::to_string(i)), {}, 0, {}));
   }
-  // What the sqlite3 shell would do to the closed file.
+  // Executes statements on the closed file, as the sqlite3 shell would.
   void Execute(const std::string& statements) {
     auto connection = sqlite::Connection::Open(path_, sqlite::Access::kReadWrite);
     ASSERT_TRUE(connection) << connection.error().message;
     ASSERT_OK((*connection)->Execute(statements.c_str()));
   }
-  // The error of opening the file and using it, whichever comes first; empty when all of it went well.
+  // Returns the first error of opening and using the file; empty when there is none.
   std::string Trouble() {
     Result<std::unique_ptr<Store>> store = OpenSqlite(path_);
     if (!store) return store.error().message;
@@ -138,7 +138,7 @@ TEST_F(SqliteFile, LockedBySomebodyElseIsReported) {
   EXPECT_OK(store->Submit(MakeJob("j9"), {}, 0, {}));
 }
 
-// In a child, because mounts and limits are a process's own. `body` gives what it found wrong.
+// Runs `body` in a child, because mounts and limits belong to a process. `body` returns the fault it found.
 std::string InChild(const std::function<std::string()>& body) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
@@ -223,8 +223,8 @@ TEST_F(SqliteFile, OnAFullDiskNothingIsHalfDone) {
   EXPECT_FALSE(Says(found, "without ENOSPC"));
 }
 
-// Claims must not become slower as the queue becomes longer: every access to the table of jobs goes by the name of a
-// job or along an index that holds only what is taken or moved, and nothing is sorted.
+// Claims must not become slower as the queue becomes longer: every access to the table of jobs uses the name of a job
+// or an index that holds only the rows to take or move, and no query sorts.
 TEST_F(SqliteFile, ClaimsWalkAlongIndexes) {
   Fill(1);
   auto connection = sqlite::Connection::Open(path_, sqlite::Access::kReadWrite);

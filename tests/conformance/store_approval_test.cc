@@ -1,4 +1,4 @@
-// What store/store.h promises of questions to people.
+// Tests the promises of store/store.h about approvals.
 #include <atomic>
 
 #include "conformance/store_fixture.h"
@@ -12,7 +12,7 @@ End Denied() { return MakeEnd(JobState::kRejected); }
 
 class Approving : public StoreTest {
  protected:
-  // Grants it and claims the job again.
+  // Grants the approval and claims the job again.
   Job ClaimGranted(const std::string& approval_id) {
     EXPECT_OK(store_->AnswerApproval(approval_id, Grant("ada"), Denied(), {}));
     return ClaimOne();
@@ -107,7 +107,7 @@ TEST_P(Approving, ARunUsesItOnce) {
   ASSERT_OK(store_->Retry(LeaseOf(job), MakeAttempt(1), 0, {}));
   job = ClaimOne();
   EXPECT_ERROR(kConflict, store_->UseApproval(LeaseOf(job), "a1"));
-  // Asked anew, it is another question.
+  // A second request for approval creates a new approval.
   ASSERT_OK(store_->AwaitApproval(LeaseOf(job), MakeApproval("a2", job), {}));
   job = ClaimGranted("a2");
   SubmitNew("j2");
@@ -139,7 +139,7 @@ TEST_P(Approving, ListsAreByTenantAndState) {
   EXPECT_EQ(Must(store_->ListApprovals("acme", std::nullopt, 10)).front().answers.size(), 1U);
 }
 
-// Of several decisions at the same time exactly one counts, and the job is where that one puts it.
+// When several decisions arrive at the same time, exactly one counts, and it determines the state of the job.
 TEST_P(Approving, OneOfSeveralDecisionsCounts) {
   for (int round = 0; round < 12; ++round) {
     const std::string job = "j" + std::to_string(100 + round);
@@ -164,7 +164,7 @@ TEST_P(Approving, OneOfSeveralDecisionsCounts) {
           cancelled += store_->Cancel(job, "", MakeEnd(JobState::kCancelled)).has_value() ? 1 : 0;
       }
     });
-    // A job that was granted is queued, and can be cancelled after that.
+    // A granted job is queued, so it can still be cancelled afterwards.
     EXPECT_EQ(granted + denied + expired + (granted == 0 ? cancelled.load() : 0), 1);
     const ApprovalState state = Must(store_->FindApproval(approval)).state;
     const JobState job_state = Find(job).state;

@@ -1,4 +1,5 @@
-// kill -9 of a process in the middle of its work: what it was told is true afterwards.
+// Kills a process with kill -9 in the middle of its work: everything that the store had confirmed to it must still
+// hold.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 namespace caisson::store::testing {
 namespace {
 
-// Each line is written after the store said yes, in one write(2): a reader never sees half of it.
+// Writes each line after the store confirmed the change, in one write(2), so that a reader never sees half a line.
 void Tell(int fd, const std::string& line) {
   if (::write(fd, (line + "\n").data(), line.size() + 1) < 0) ::_exit(3);
 }
@@ -48,13 +49,13 @@ void Tell(int fd, const std::string& line) {
 
 class Crash : public StoreTest {
  protected:
-  // Kills a worker after it said `lines` lines; gives all it said.
+  // Kills a worker after it wrote `lines` lines; returns all its lines.
   std::string KillAfter(int round, int lines) {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
     const UniqueFd out(ends[0]);
     UniqueFd in(ends[1]);
-    store_.reset();  // no thread of ours is alive at the fork, and SQLite has one process at a time
+    store_.reset();  // no other thread is alive at the fork, and SQLite has one process at a time
     const pid_t child = ::fork();
     if (child == 0) Work(*backend_, round, in.get());
     in.Reset();
@@ -110,7 +111,7 @@ TEST_P(Crash, WhatWasSaidIsTrueAfterKill9) {
       EXPECT_EQ(std::count(events.begin(), events.end(), "ended"), IsEnd(job.state) ? 1 : 0) << job.id;
       EXPECT_EQ(Find(job.id).result.empty(), !IsEnd(job.state)) << job.id;
     }
-    // The reconciler takes back what the dead worker held.
+    // The reconciler takes back the jobs that the dead worker held.
     for (const Job& job : Must(store_->LapsedLeases(kNow + kLeaseMs + 1, 1000))) {
       ASSERT_OK(store_->Retry(LeaseOf(job), MakeAttempt(job.attempt), 0, {MakeEvent("lost")}));
     }

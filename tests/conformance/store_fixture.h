@@ -1,5 +1,5 @@
-// What the conformance tests of the store share: a fresh database for each test, of each kind, and short words for what
-// clients and workers do. A test that is named here runs on SQLite and on a real PostgreSQL server.
+// Shared by the conformance tests of the store: a fresh database of each kind for each test, and short functions for
+// the actions of clients and workers. Tests that use this fixture run on SQLite and on a real PostgreSQL server.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace caisson::store::testing {
 
-// One database, empty at first. It outlives the stores that open it.
+// One database, initially empty. It outlives the stores that open it.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -22,7 +22,7 @@ class Backend {
   virtual bool Shared() const = 0;
 };
 
-// `kind` is "sqlite" or "postgres". nullptr, with the reason, when this machine has no such server.
+// `kind` is "sqlite" or "postgres". Returns nullptr and the reason when this machine has no such server.
 std::unique_ptr<Backend> MakeBackend(const std::string& kind, std::string* reason);
 
 inline const auto kKinds = ::testing::Values("sqlite", "postgres");
@@ -39,14 +39,14 @@ Approval MakeApproval(const std::string& id, const Job& job, int64_t quorum = 1)
 ClaimOptions ClaimAs(const std::string& worker, int64_t max_jobs = 1);
 inline Lease LeaseOf(const Job& job) { return {job.id, job.lease_token}; }
 
-// Runs `body(0)` … `body(count - 1)`, each in a thread of its own, all begun at the same time.
+// Runs `body(0)` … `body(count - 1)`, each in its own thread, all started at the same time.
 void InThreads(int count, const std::function<void(int)>& body);
 
 // Skips the running test, or fails it when CAISSON_MUST_RUN says that this kind must run.
 void SkipUnlessRequired(const std::string& kind, const std::string& reason);
 
-// The value of what must succeed; an empty one, and a failed test, when it did not. By value, so that a loop can run
-// over it.
+// Returns the value of a call that must succeed; when it failed, fails the test and returns an empty value. Returns by
+// value, so that a loop can run over it.
 template <typename T>
 T Must(Result<T> result) {
   if (result) return *std::move(result);
@@ -59,17 +59,17 @@ class StoreTest : public ::testing::TestWithParam<std::string> {
   void SetUp() override;
   void Reopen();
 
-  // Each expects success.
+  // These functions expect success.
   Job Submit(const Job& job, int64_t key_expires_ms = 0);
   Job SubmitNew(const std::string& id, const std::string& tenant = "acme") { return Submit(MakeJob(id, tenant)); }
   std::vector<Job> Claim(int64_t max_jobs = 1, int64_t now_ms = kNow);
   Job ClaimOne(int64_t now_ms = kNow);
   Job Find(const std::string& job_id);
   std::vector<std::string> EventTypes(const std::string& job_id);
-  // A job that waits for this approval, which has this quorum.
+  // Submits a job that waits for this approval, which has this quorum.
   Job SubmitAwaiting(const std::string& job_id, const std::string& approval_id, int64_t quorum = 1);
   Counts Count(int64_t now_ms = kNow);
-  // What the store counts must be what its lists show.
+  // Expects that the store's counts equal the lengths of its lists.
   void ExpectCountsAgree();
 
   std::unique_ptr<Backend> backend_;

@@ -1,4 +1,4 @@
-// What store/store.h promises of one caller at a time: submitting, reading, claiming, working.
+// Tests the promises of store/store.h for one caller at a time: submitting, reading, claiming, working.
 #include <map>
 
 #include "conformance/store_fixture.h"
@@ -104,7 +104,7 @@ TEST_P(Submitting, AKeyIsRememberedUntilItExpires) {
   ASSERT_TRUE(submitted) << submitted.error().message;
   EXPECT_FALSE(submitted->existed);
   EXPECT_EQ(submitted->job.id, "j2");
-  // And it is the new one's from then on.
+  // From then on the key belongs to the new job.
   again.id = "j3";
   submitted = store_->Submit(again, {}, kNow + 5000, {});
   ASSERT_TRUE(submitted) << submitted.error().message;
@@ -126,7 +126,7 @@ TEST_P(Submitting, AFullQueueRefusesAndKeepsNothing) {
   EXPECT_ERROR(kExhausted, store_->Submit(third, bounds, 0, {}));
   ASSERT_OK(store_->Submit(MakeJob("b1", "b"), bounds, 0, {}));
   EXPECT_ERROR(kExhausted, store_->Submit(MakeJob("c1", "c"), bounds, 0, {}));
-  // What a worker has does not wait.
+  // A job that a worker holds does not count as waiting.
   ASSERT_EQ(Claim(3).size(), 3U);
   third.request_digest = "another body: the refused one did not take the key";
   ASSERT_OK(store_->Submit(third, bounds, 0, {}));
@@ -325,13 +325,13 @@ TEST_P(Claiming, OverdueJobsAreTakenToBeEnded) {
   EXPECT_EQ(Ids(*rest), Strings{"j3"});
   ExpectCountsAgree();
 
-  // A person's answer comes too late for what is being ended.
+  // An approver's answer comes too late for a job that is being ended.
   const ApprovalAnswer answer{"eve", true, "", kNow + 50};
   EXPECT_ERROR(kConflict, store_->AnswerApproval("a1", answer, MakeEnd(), {}));
   ASSERT_EQ((*two)[0].id, asked.id);
   ASSERT_OK(store_->Finish(LeaseOf((*two)[0]), MakeEnd(JobState::kRejected)));
   EXPECT_EQ(Must(store_->FindApproval("a1")).state, ApprovalState::kExpired);
-  // Given back, it is overdue still.
+  // A job that was given back is still overdue.
   ASSERT_OK(store_->Release(LeaseOf((*two)[1])));
   EXPECT_EQ(Ids(Claim(10, kNow + 2000)), Strings{"endless"});
   EXPECT_EQ(Ids(Must(store_->TakeOverdue(options))), Strings{"j2"});
@@ -471,6 +471,20 @@ TEST_P(Working, ARequeuedJobHasItsTimeAnewAndNoOldCallback) {
   EXPECT_EQ(ClaimOne(kNow + 50'999).id, "j1");
 }
 
+TEST_P(Working, APostponedAttemptDoesNotCount) {
+  SubmitNew("j1");
+  Job job = ClaimOne();
+  ASSERT_OK(store_->Advance(LeaseOf(job), JobState::kRunning, kNow, {}));
+  ASSERT_OK(store_->Postpone(LeaseOf(job), kNow + 1000, {MakeEvent("later")}));
+  EXPECT_ERROR(kConflict, store_->Postpone(LeaseOf(job), kNow + 1000, {}));
+  EXPECT_EQ(Find("j1").state, JobState::kQueued);
+  EXPECT_EQ(Find("j1").attempt, 1);
+  EXPECT_EQ(Must(store_->Attempts("j1")).size(), 0U);
+  EXPECT_EQ(Claim(kNow + 999).size(), 0U);
+  EXPECT_EQ(ClaimOne(kNow + 1000).attempt, 1);
+  ExpectCountsAgree();
+}
+
 TEST_P(Working, AReleasedJobIsAsItWas) {
   SubmitNew("j1");
   SubmitNew("j2");
@@ -487,7 +501,7 @@ TEST_P(Working, AReleasedJobIsAsItWas) {
 }
 
 TEST_P(Working, CancellingInEachState) {
-  // Queued: it ends.
+  // A queued job ends.
   Job waiting = MakeJob("waiting");
   waiting.callback_url = "https://ci.example/done";
   Submit(waiting);
@@ -497,10 +511,10 @@ TEST_P(Working, CancellingInEachState) {
   EXPECT_EQ(ended->cancel_reason, "changed my mind");
   EXPECT_EQ(Claim().size(), 0U);
   EXPECT_EQ(Must(store_->ClaimCallbacks(kNow + 5000, kNow + 6000, 10)).size(), 1U);
-  // Ended: nothing.
+  // An ended job does not change.
   EXPECT_ERROR(kConflict, store_->Cancel("waiting", "again", MakeEnd(JobState::kCancelled)));
   EXPECT_EQ(Find("waiting").cancel_reason, "changed my mind");
-  // Leased: its worker is asked, once.
+  // For a leased job, its worker is asked once.
   SubmitNew("leased");
   const Lease lease = LeaseOf(ClaimOne());
   for (const JobState state : {JobState::kQueued, JobState::kAdmitted, JobState::kRunning}) {
@@ -514,7 +528,7 @@ TEST_P(Working, CancellingInEachState) {
   }
   ASSERT_OK(store_->Finish(lease, MakeEnd(JobState::kCancelled)));
   EXPECT_EQ(EventTypes("leased"), (Strings{"submitted", "ended"}));
-  // Waiting for people: it ends, and so does the question.
+  // A job that waits for an approval ends, and so does the approval.
   SubmitAwaiting("asked", "a1");
   ASSERT_OK(store_->Cancel("asked", "", MakeEnd(JobState::kCancelled)));
   EXPECT_EQ(Find("asked").state, JobState::kCancelled);

@@ -1,4 +1,5 @@
-// What store/store.h promises of many callers at once. On PostgreSQL they come from two stores, as from two caissond.
+// Tests the promises of store/store.h for many callers at once. On PostgreSQL they use two stores, like two caissond
+// processes.
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -82,7 +83,7 @@ TEST_P(Threads, NoJobIsClaimedTwiceAndNoLimitOverstepped) {
       ASSERT_TRUE(jobs) << jobs.error().message;
       {
         const std::lock_guard<std::mutex> guard(mutex);
-        // Counted after it was taken and before it is given back: never more than the store has.
+        // Counts a job after it was claimed and before it is given back, so the count is never above the store's.
         for (const Job& job : *jobs) EXPECT_LE(++held[job.tenant], kLimit);
         if (ended.size() == kJobs) return;
       }
@@ -145,7 +146,7 @@ TEST_P(Threads, EventsAreNumberedWithoutGaps) {
   }
 }
 
-// Everybody does everything: nobody waits for ever, nothing is miscounted.
+// All threads perform all operations: no thread waits forever, and the counts stay correct.
 TEST_P(Threads, EverythingAtOnce) {
   InThreads(8, [&](int thread) {
     Store& store = StoreOf(thread);

@@ -1,4 +1,4 @@
-// What store/store.h promises of callbacks, of making room, and of what a new process finds.
+// Tests the promises of store/store.h about callbacks, about purging, and about the state that a new process finds.
 #include "conformance/store_fixture.h"
 
 namespace caisson::store::testing {
@@ -29,8 +29,54 @@ TEST_P(Upkeep, CallbacksAreKeptUntilTheyAreSettled) {
   const Result<std::vector<Callback>> again = store_->ClaimCallbacks(due + 500, due + 600, 10);
   ASSERT_EQ(again->size(), 1U);
   EXPECT_EQ(again->front().tries, 1);
-  // Whoever claimed it died: it is due again.
+  // The process that claimed the callback died, so the callback is due again.
   EXPECT_EQ(Must(store_->ClaimCallbacks(due + 600, due + 700, 10)).size(), 1U);
+}
+
+TEST_P(Upkeep, CallbacksOfTenantsThatAreBusyStay) {
+  for (const std::string id : {"j1", "j2", "j3"}) {
+    Job job = MakeJob(id, id == "j3" ? "zeta" : "acme");
+    job.callback_url = "https://ci.example/" + id;
+    Submit(job);
+    ASSERT_OK(store_->Finish(LeaseOf(ClaimOne()), MakeEnd()));
+  }
+  const int64_t due = MakeEnd().now_ms;
+  const std::vector<Callback> others = Must(store_->ClaimCallbacks(due, due + 100, 10, {"acme", "nobody"}));
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].job_id, "j3");
+  EXPECT_EQ(others[0].tenant, "zeta");
+  EXPECT_EQ(Must(store_->ClaimCallbacks(due, due + 100, 10)).size(), 2U);
+}
+
+TEST_P(Upkeep, BlobsInUseAreATenantsOwn) {
+  Job job = MakeJob("j1", "acme");
+  job.blobs = {{"archive", 1}};
+  Submit(job);
+  EXPECT_EQ(Must(store_->BlobsInUse({"archive"}, "acme")), Strings{"archive"});
+  EXPECT_EQ(Must(store_->BlobsInUse({"archive"}, "zeta")), Strings{});
+}
+
+TEST_P(Upkeep, ANoteIsThereWhenWhatItSaysIs) {
+  const auto note = [](const std::string& id) { return AuditNote{id, "node", "j1", "record of " + id}; };
+  SubmitAwaiting("j1", "a1", 1);
+  ASSERT_OK(store_->AnswerApproval("a1", {"ada", true, "", kNow}, MakeEnd(), {}, note("n1")));
+  EXPECT_ERROR(kConflict, store_->AnswerApproval("a1", {"bob", false, "no", kNow}, MakeEnd(), {}, note("n2")));
+  EXPECT_ERROR(kConflict, store_->ExpireApproval("a1", MakeEnd(), note("n3")));
+  EXPECT_ERROR(kConflict, store_->Remove("j1", note("n4")));
+  ASSERT_OK(store_->Cancel("j1", "enough", MakeEnd(JobState::kCancelled), note("n5")));
+  EXPECT_ERROR(kConflict, store_->Cancel("j1", "again", MakeEnd(JobState::kCancelled), note("n6")));
+  ASSERT_OK(store_->Remove("j1", note("n7")));
+  const std::vector<AuditNote> notes = Must(store_->AuditNotes("node", 10));
+  Strings ids;
+  for (const AuditNote& one : notes) ids.push_back(one.id);
+  ASSERT_EQ(ids, (Strings{"n1", "n5", "n7"}));
+  EXPECT_EQ(notes[0].record, "record of n1");
+  EXPECT_EQ(notes[0].job_id, "j1");
+  EXPECT_TRUE(Must(store_->HasAuditNotes("j1")));
+  EXPECT_FALSE(Must(store_->HasAuditNotes("j2")));
+  EXPECT_EQ(Must(store_->AuditNotes("another", 10)).size(), 0U);
+  ASSERT_OK(store_->ForgetAuditNotes({"n1", "n5", "n7"}));
+  EXPECT_FALSE(Must(store_->HasAuditNotes("j1")));
 }
 
 TEST_P(Upkeep, RemovingTakesEverythingOfAJob) {
@@ -77,7 +123,7 @@ TEST_P(Upkeep, PurgingTakesOldEndsAndExpiredKeys) {
   EXPECT_OK(store_->Find("j3"));
   EXPECT_OK(store_->Find("j4"));
   EXPECT_EQ(Must(store_->BlobsInUse({"shared", "only j0", "only j3"})), (Strings{"shared", "only j3"}));
-  // The key of the last one, which waits, expires; the job stays.
+  // The key of the last job, which still waits, expires; the job stays.
   EXPECT_EQ(Must(store_->Purge(0, kNow + 100, 10)), 0);
   Job again = MakeJob("j9");
   again.idempotency_key = "j4";

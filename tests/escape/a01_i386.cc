@@ -1,4 +1,4 @@
-// The 32-bit door: int 0x80 has its own call numbers, so a filter that looks at the number only is walked around.
+// The 32-bit entry: int 0x80 has its own call numbers, which bypass a filter that compares only numbers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ long Interrupt(long number, long a = 0, long b = 0, long c = 0) {
   return static_cast<int>(result);
 }
 
-// Arguments must lie where 32 bits reach.
+// Arguments must lie in the lower 4 GiB.
 void* LowPage() {
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
   return page == MAP_FAILED ? nullptr : page;
@@ -73,7 +73,7 @@ Observation Elf32() {
                                           : Blocked(ended.code, "signal " + std::to_string(ended.signal));
 }
 
-const Expectation kKilled = {.death = Death::kRequired, .reports = {{"SyscallViolation", "syscall.arch"}}};
+const ParkedSetup kKilled = {.death = Death::kRequired, .reports = {{"SyscallViolation", "syscall.arch"}}};
 
 const Registration kRow(Row{
     .id = "A01",

@@ -1,5 +1,5 @@
 // x32 numbers are 64-bit calls with bit 30 set, some of them with other meanings: filters that compare numbers miss
-// them. Most kernels answer ENOSYS, and then only the filter's answer, death, can be told from theirs.
+// them. Most kernels answer ENOSYS, so only the filter's answer, a kill, can be told from theirs.
 #include <sys/syscall.h>
 
 #include "escape/probe.h"

@@ -1,5 +1,5 @@
-// The kernel looks at 32 bits of these arguments, a filter sees 64. A rule that compares all of them is passed by
-// setting one the kernel never looks at (CVE-2019-7303, CVE-2019-10063).
+// The kernel looks at 32 bits of these arguments, a filter sees 64. A program passes a rule that compares all 64 by
+// setting a bit that the kernel ignores (CVE-2019-7303, CVE-2019-10063).
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/futex.h>
@@ -40,7 +40,7 @@ Observation Netlink() { return Socket(AF_NETLINK, SOCK_RAW, NETLINK_GENERIC); }
 Observation Raw() { return Socket(AF_INET, SOCK_RAW, IPPROTO_TCP); }
 Observation Packet() { return Socket(AF_PACKET, SOCK_RAW, 0); }
 
-// On something that is no terminal, so that the kernel's own answer is ENOTTY.
+// On a file that is no terminal, so that the kernel's own answer is ENOTTY.
 Observation Ioctl() { return FromHarmlessCall(Call(SYS_ioctl, 0, With(TIOCSTI), "x"), {ENOTTY}, "TIOCSTI"); }
 
 // A fifth argument is refused before anything else is looked at.
@@ -94,7 +94,7 @@ Observation Listener() {
                   "a listener of its own");
 }
 
-// The mount refuses it; the filter must still see the intent to write, or nobody hears of it.
+// The mount refuses it; the filter must still see the intent to write, or the attempt is not recorded.
 Observation Open() {
   const std::string path = IsControl() ? WritableDirectory() + "/new" : "/usr/new";
   const long fd = Call(SYS_openat, AT_FDCWD, path.c_str(), With(O_WRONLY | O_CREAT), 0600);
@@ -102,7 +102,7 @@ Observation Open() {
   return FromCall(fd, "made " + path);
 }
 
-Expectation Denied(int error, const char* violation_class, const char* reason, const char* syscall) {
+ParkedSetup Denied(int error, const char* violation_class, const char* reason, const char* syscall) {
   return {.errnos = {error}, .reports = {{violation_class, reason, syscall}}};
 }
 

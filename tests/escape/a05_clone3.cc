@@ -24,7 +24,7 @@ Observation Clone3(uint64_t flags) {
     ::waitpid(static_cast<pid_t>(child), nullptr, 0);
     return Escaped("a child");
   }
-  // The C library falls back to clone when it is told ENOSYS, and to nothing when it is told anything else.
+  // The C library falls back to clone on ENOSYS, and on no other error.
   pthread_t thread;
   const auto body = [](void*) -> void* { return nullptr; };
   if (::pthread_create(&thread, nullptr, body, nullptr) != 0) return Partial("threads do not work any more");

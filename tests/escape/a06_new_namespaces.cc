@@ -25,7 +25,7 @@ constexpr Kind kKinds[] = {{"user", CLONE_NEWUSER, true},     {"mnt", CLONE_NEWN
                            {"net", CLONE_NEWNET, true},       {"ipc", CLONE_NEWIPC, true}, {"uts", CLONE_NEWUTS, true},
                            {"cgroup", CLONE_NEWCGROUP, true}, {"time", 0x80, false}};
 
-// Each in a child: what worked for one must not help the next.
+// Each in a child, so that one success does not help the next attempt.
 Observation Unshare() {
   Tally tally;
   for (const Kind& kind : kKinds) {

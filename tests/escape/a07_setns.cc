@@ -1,4 +1,4 @@
-// Entering a namespace that somebody else made: by a file of /proc, by a process, by a descriptor that was sent.
+// Entering a foreign namespace: by a file of /proc, by a process, by a descriptor that was sent.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ Observation ByMessage() {
   return FromCall(Call(SYS_setns, received, CLONE_NEWUTS), "entered by a descriptor that was sent");
 }
 
-const Expectation kKilled = {.death = Death::kRequired, .reports = {{"SyscallViolation", "syscall.ns", "setns"}}};
+const ParkedSetup kKilled = {.death = Death::kRequired, .reports = {{"SyscallViolation", "syscall.ns", "setns"}}};
 
 Attempt Enter(const char* name, Observation (*probe)()) {
   return {.name = name, .probe = probe, .control = {.place = Place::kOwnNamespaces}, .expect = kKilled};

@@ -54,12 +54,12 @@ Observation SuspendSeccomp() {
   return FromCall(Call(SYS_ptrace, PTRACE_SEIZE, child.pid(), 0, kSuspendSeccomp), "suspended the filter of a child");
 }
 
-// Of a process it does not trace; outside that is a kernel's "no such process".
+// Of a process it does not trace; outside, the kernel answers "no such process".
 Observation PeekInit() {
   return FromHarmlessCall(Call(SYS_ptrace, PTRACE_PEEKDATA, 1, 0, 0), {ESRCH}, "PTRACE_PEEKDATA of PID 1");
 }
 
-const Expectation kDenied = {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.ptrace", "ptrace"}}};
+const ParkedSetup kDenied = {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.ptrace", "ptrace"}}};
 
 const Registration kRow(Row{
     .id = "A08",

@@ -61,7 +61,7 @@ Observation Advise() {
   return FromCall(Call(SYS_process_madvise, process, &nothing, 1, MADV_COLD, 0), "advised on the parent's memory");
 }
 
-Expectation Denied(const char* syscall) {
+ParkedSetup Denied(const char* syscall) {
   return {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.ptrace", syscall}}};
 }
 

@@ -1,4 +1,4 @@
-// Calls that change the host as a whole. No runtime probes them, so the answer is death.
+// Calls that change the host as a whole. No runtime probes them, so the filter kills.
 //
 // SAFETY: the controls may run as root on a machine that is in use. Each set of arguments is refused by the kernel
 // before it does anything; where the obvious null argument would do something, the comment says what.
@@ -23,7 +23,7 @@ Attempt Killed(const char* name, std::function<long()> call) {
           .expect = {.death = Death::kRequired, .reports = {{"SyscallViolation", "syscall.kernel", name}}}};
 }
 
-// It hangs up the terminal of whoever calls it: so from a session that has none.
+// It hangs up the caller's terminal, so it is called from a session without one.
 long HangUp() {
   const Ended ended = InChild([] {
     if (::setsid() < 0) return EBUSY;

@@ -1,4 +1,4 @@
-// Typing into the terminal of whoever started the sandbox (CVE-2017-5226): bytes pushed into its input queue are read
+// Typing into the terminal of the sandbox's caller (CVE-2017-5226): bytes pushed into its input queue are read
 // by the shell after the sandbox has ended.
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ namespace caisson::escape {
 
 namespace {
 
-// On something that is no terminal the kernel's own answer is ENOTTY.
+// On a file that is no terminal, the kernel's own answer is ENOTTY.
 Observation Requests() {
   char two = 2;
   int discipline = 0;

@@ -31,7 +31,8 @@ bool IsOrdinary(int family, int type, int protocol) {
 Observation Sweep() {
   Tally tally;
   for (int family = 0; family <= 50; ++family) {
-    // On the host, asking for a family loads its module, and it would stay: there only what every kernel has is tried.
+    // On the host, asking for a family loads its module, which would stay: there only the families of every kernel are
+    // tried.
     if (IsControl() && family != AF_NETLINK) continue;
     for (const int type : {1, 2, 3, 4, 5, 6, 10}) {
       for (int protocol = 0; protocol <= 32; ++protocol) {
@@ -44,7 +45,7 @@ Observation Sweep() {
   return tally.SumAny();
 }
 
-// What is left must work, or the sweep above would prove nothing by refusing everything.
+// The permitted families must work, or the sweep above would prove nothing by refusing everything.
 Observation Ordinary() {
   for (const int family : {AF_UNIX, AF_INET, AF_INET6}) {
     for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {

@@ -72,7 +72,7 @@ Observation BindToDevice() {
                   "bound to " + name);
 }
 
-const Expectation kReported = {.errnos = {EPERM}, .reports = {{"NetworkAccessViolation", "net.option", "setsockopt"}}};
+const ParkedSetup kReported = {.errnos = {EPERM}, .reports = {{"NetworkAccessViolation", "net.option", "setsockopt"}}};
 
 const Registration kRow(Row{
     .id = "A15",

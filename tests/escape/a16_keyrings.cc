@@ -13,7 +13,8 @@ namespace {
 
 constexpr char kName[] = "caisson-selftest";
 
-// In the ring of this process alone, which ends with it; and it is found there, so that nobody is asked for it.
+// In the ring of this process alone, which ends with it; and it is found there, so that no helper program is asked for
+// it.
 Observation Keys() {
   Tally tally;
   tally.Add("add_key", Call(SYS_add_key, "user", kName, "x", 1, KEY_SPEC_PROCESS_KEYRING));

@@ -1,5 +1,5 @@
-// Ways around the filter from within the process: other doors to the kernel (vsyscall, a second vDSO, local descriptor
-// tables), forging what /proc says, a filter or a dispatcher of its own.
+// Ways around the filter from within the process: other entries to the kernel (vsyscall, a second vDSO, local
+// descriptor tables), forged entries of /proc, its own filter or dispatcher.
 #include <asm/ldt.h>
 #include <asm/prctl.h>
 #include <linux/filter.h>
@@ -29,7 +29,7 @@ Observation DescriptorTable() {
   return FromCall(Call(SYS_modify_ldt, 1, &entry, sizeof(entry)), "a descriptor of its own");
 }
 
-// There is one already, which the kernel says only after it has looked at the request.
+// There is one already, which the kernel reports only after it has examined the request.
 Observation SecondVdso() {
   return FromHarmlessCall(Call(SYS_arch_prctl, 0x2003 /* ARCH_MAP_VDSO_64 */, 0x10000000), {EEXIST},
                           "ARCH_MAP_VDSO_64");
@@ -40,7 +40,7 @@ Observation NullPage() {
   return page == MAP_FAILED ? Blocked(errno) : Escaped("a page at address 0");
 }
 
-// The kernel plays time(2) there; the filter hides time(2).
+// The kernel emulates time(2) there; the filter hides time(2).
 Observation Vsyscall() {
   const Ended ended = InChild([] {
     const auto function = reinterpret_cast<time_t (*)(time_t*)>(kVsyscallTime);
@@ -64,7 +64,7 @@ long InstallFilter(unsigned flags) {
   return Call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
 }
 
-// A second filter that allows everything must not make the first forget.
+// A second filter that allows everything must not disable the first.
 Observation Loosen() {
   const long installed = InstallFilter(0);
   if (installed < 0) return Blocked(static_cast<int>(-installed), "no second filter");
@@ -80,7 +80,7 @@ Observation Dispatch() {
   return FromCall(result, "dispatches its own calls");
 }
 
-Expectation Denied(const char* reason, const char* syscall) {
+ParkedSetup Denied(const char* reason, const char* syscall) {
   return {.errnos = {EPERM}, .reports = {{"SyscallViolation", reason, syscall}}};
 }
 

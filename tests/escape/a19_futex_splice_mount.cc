@@ -50,7 +50,7 @@ struct Pipes {
 
 Observation MovePages() {
   const Pipes pipes;
-  // A file that everybody can read and nobody here may write.
+  // A file that every user can read and the workload may not write.
   const int file = ::open("/usr/bin/env", O_RDONLY | O_CLOEXEC);
   Tally tally;
   tally.Add("splice", Call(SYS_splice, file, nullptr, pipes.a[1], nullptr, 16, 0));

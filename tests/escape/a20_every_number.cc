@@ -1,5 +1,5 @@
-// Every call number: what is not allowed by name must not be there, and whatever is called, however wrongly, must leave
-// supervisor and host as they are.
+// Every call number: calls that are not allowed by name must not exist, and no call, however wrong its arguments, may
+// disturb supervisor or host.
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -53,7 +53,7 @@ constexpr int kHidden[] = {SYS_getdents,
                            SYS_process_mrelease,
                            SYS_futex_waitv};
 
-// Death by the policy, which A02, A10, A11, A12 and A19 look at one by one.
+// Killed by the policy; A02, A10, A11, A12 and A19 test these one by one.
 constexpr int kDeadly[] = {SYS_pivot_root,
                            SYS_acct,
                            SYS_swapon,
@@ -82,7 +82,7 @@ bool Contains(const int (&numbers)[kSize], int number) {
   return std::find(std::begin(numbers), std::end(numbers), number) != std::end(numbers);
 }
 
-// With no arguments to speak of: which kernel code answers, not what it does, is the question.
+// With meaningless arguments: the question is which kernel code answers, not what it does.
 Observation HiddenNumbers() {
   Tally tally;
   const auto look = [&](int number) {
@@ -102,7 +102,7 @@ Observation Garbage() {
   for (int number = 0; number <= kLastNumber; ++number) {
     if (Contains(kDeadly, number)) continue;
     for (const long argument : {0L, -1L, 0x4141414141414141L}) {
-      // Signals to everybody would end the probe itself.
+      // Signals to all processes would end the probe itself.
       const bool signals = number == SYS_kill || number == SYS_tkill || number == SYS_tgkill;
       if (signals && argument != 0) continue;
       const pid_t child = ::fork();
@@ -126,7 +126,7 @@ Judgement JudgeGarbage(Host& host) {
   const auto saw = run.Saw("A20/garbage");
   if (!saw || std::atoi(saw->detail.c_str()) < 1500)
     return Broken("the sweep did not come to its end: " + run.result->failure_class + " " + run.process.err);
-  // It cannot have been refused in silence: among the numbers are some that are always reported.
+  // A report must exist: some of the numbers are always reported.
   if (run.result->Find("SyscallViolation", "syscall.ptrace") == nullptr) return Broken("ptrace was not reported");
   return Held(saw->detail + ", host unmoved");
 }

@@ -1,4 +1,4 @@
-// The kernel's own word on what a process may do: for the first process, for one it has executed, and as the host sees
+// The kernel's own account of a process's rights: for the first process, for one it has executed, and as the host sees
 // it.
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ def faults(text):
     if status['NoNewPrivs'] != '1': found.append('NoNewPrivs')
     if status['Seccomp'] != '2': found.append('Seccomp')
     if '0' in status['Uid'].split() + status['Gid'].split(): found.append('Uid')
-    # A caller whose first group is among his others, too, keeps that one.
+    # A caller whose first group is also a supplementary group keeps that one.
     if set(status['Groups'].split()) - {'65534', *status['Gid'].split()}: found.append('Groups')
     return found
 own = faults(pathlib.Path('/proc/self/status').read_text())
@@ -28,7 +28,7 @@ if own or child: escaped(f'own: {own}, child: {child}')
 blocked(0, 'nothing left')
 )";
 
-// Says that it is there and stays until its input ends.
+// Reports that it is ready and stays until its input ends.
 Observation Wait() {
   constexpr char kReady[] = "ready\n";
   char byte;
@@ -47,7 +47,7 @@ std::vector<long> HostUids(pid_t pid) {
   return uids;
 }
 
-// Nothing of the sandbox is root on the host, whatever it is called inside.
+// No process of the sandbox is root on the host, whatever its user id inside.
 Judgement JudgeHostUser(Host& host) {
   if (::geteuid() == 0 && HostUids(::getpid()) != std::vector<long>(4, 0)) return Vacuous("cannot read uids");
   Sandbox sandbox = host.Start({.command = host.ProbeCommand("B01/wait"), .open_input = true});

@@ -13,7 +13,7 @@ namespace caisson::escape {
 
 namespace {
 
-// A child that has ended and was not waited for still shows whose it was, so nothing has to be quick.
+// A zombie still shows its owner, so there is no race.
 constexpr char kHostPrograms[] = R"(
 tried = []
 for name in ('su', 'passwd', 'chsh', 'newgrp', 'mount'):
@@ -64,7 +64,7 @@ const Registration kRow(Row{
     .title = "set-user-id programs: the host's own, and one in a mount",
     .severity = Severity::kEscape,
     .walls = {"no_new_privs", "nosuid mounts", "user namespace"},
-    // Some of them want to lock /etc/passwd, if they get that far.
+    // Some of them lock /etc/passwd if they succeed.
     .attempts = {{.name = "host_programs",
                   .python = kHostPrograms,
                   .control = {.place = Place::kOrdinaryUser},

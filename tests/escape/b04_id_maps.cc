@@ -1,4 +1,4 @@
-// Writing the maps of a user namespace: whoever maps a user of his choice is that user.
+// Writing the maps of a user namespace: a process that maps a user of its choice becomes that user.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>

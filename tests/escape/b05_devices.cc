@@ -41,7 +41,7 @@ if not os.path.exists('/dev/null'): not_applicable('there is no /dev at all')
 blocked(errno.ENOENT, 'only harmless devices')
 )";
 
-// A device in a directory that somebody mounts: an innocent one, so that opening it shows only whether one can.
+// A device in a mounted directory: a harmless one, so that opening it only shows whether it is possible.
 Observation Open() {
   const std::string path = IsControl() ? WritableDirectory() + "/zero" : "/opt/in/zero";
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

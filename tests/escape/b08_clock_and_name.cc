@@ -27,7 +27,7 @@ Observation HostName() {
 
 Observation DomainName() { return FromCall(Call(SYS_setdomainname, "taken-over", 10), "renamed"); }
 
-// A time that cannot be read: the kernel says so before it asks who wants to set it.
+// An unreadable time: the kernel reports that before it checks the caller's rights.
 Observation Clock() {
   Tally tally;
   const auto reach = [&](const char* name, long result) { tally.Add(name, FromHarmlessCall(result, {EFAULT}, "")); };

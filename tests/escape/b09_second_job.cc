@@ -1,5 +1,5 @@
 // What one job leaves for the next: for the next check of the same request, which runs in the same sandbox, and for the
-// next sandbox, which must know nothing of it.
+// next sandbox, which must find nothing.
 #include <signal.h>
 #include <unistd.h>
 

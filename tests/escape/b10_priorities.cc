@@ -19,7 +19,7 @@ Observation Nice() {
   return ::getpriority(PRIO_PROCESS, 0) == -20 ? Escaped("priority -20") : FromCall(result, "no effect");
 }
 
-// In a child: whatever it gets is gone at once.
+// In a child, so that its gains end with it.
 Observation RealTime() {
   const Ended ended = InChild([] {
     struct sched_param one {};
@@ -61,7 +61,7 @@ Observation RaiseLimit() {
   const Ended ended = InChild([] {
     struct rlimit limit {};
     ::getrlimit(RLIMIT_NOFILE, &limit);
-    // Down first, which everybody may, so that up is never beyond what the kernel has for anybody.
+    // Lowered first, which every user may do, so that raising it again stays within the kernel's range.
     struct rlimit lower {
       32, 32
     };

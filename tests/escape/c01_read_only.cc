@@ -43,7 +43,7 @@ void Change(const std::string& directory, const std::string& file, Tally* tally)
   add("mkfifo", ::mkfifo((fresh + "-fifo").c_str(), 0600));
 }
 
-// A tree of its own in the control: other people use the host's.
+// A separate tree in the control, because other people use the host's.
 std::string Target(const char* directory, const char* name) {
   if (!IsControl()) return directory;
   const std::string path = WritableDirectory() + directory;
@@ -54,7 +54,7 @@ std::string Target(const char* directory, const char* name) {
   return path;
 }
 
-// The host's files, shown. They belong to somebody else as well.
+// The host's files, shown inside. They also belong to another user.
 Observation Shown() {
   Tally tally;
   for (const auto& [directory, name] :

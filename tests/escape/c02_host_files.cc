@@ -1,4 +1,4 @@
-// What of the host can be found in the tree at all.
+// Host files that can be found in the tree.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ Observation Enumerate() {
 constexpr char kPlaces[] = R"(
 home = os.path.expanduser('~')
 places = ['/root', '/home', '/boot', '/srv', '/mnt', '/media', '/opt', '/sys', '/lost+found', '/var/lib', '/var/log',
-          '/var/spool', '/var/cache', '/etc/shadow', '/etc/sudoers', '/etc/ssh', '/etc/ssl/private', '/etc/machine-id',
+          '/var/spool', '/etc/shadow', '/etc/sudoers', '/etc/ssh', '/etc/ssl/private', '/etc/machine-id',
           '/var/lib/dbus/machine-id', '/etc/fstab', '/etc/environment', '/etc/default', '/etc/systemd',
           '/run/caisson', '/run/docker.sock', '/run/systemd', '/run/user', '/run/lock', '/tmp/caisson-65534',
           home + '/.ssh', home + '/.docker', home + '/.aws', home + '/.config', home + '/.gnupg', home + '/.netrc',
@@ -42,7 +42,7 @@ constexpr char kWalk[] = R"(
 known = {'/': 'bin dev etc lib lib32 lib64 libx32 proc run sbin scratch tmp usr var workspace',
          '/etc': 'alternatives group hostname hosts java-17-openjdk ld.so.cache nsswitch.conf passwd resolv.conf',
          '/dev': 'fd full null ptmx pts random shm stderr stdin stdout tty urandom zero',
-         '/var': 'tmp', '/run': '', '/tmp': '', '/dev/shm': '', '/scratch': '', '/workspace': 'caisson-selftest'}
+         '/var': 'cache tmp', '/var/cache': '', '/run': '', '/tmp': '', '/dev/shm': '', '/scratch': '', '/workspace': 'caisson-selftest'}
 found = [f'{top.rstrip("/")}/{name}' for top, names in known.items() if os.path.isdir(top)
          for name in os.listdir(top) if name not in names.split()]
 if found: escaped(f'{len(found)}: ' + ' '.join(found[:20]))

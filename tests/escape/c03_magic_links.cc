@@ -45,7 +45,7 @@ Observation Above() {
 
 // Every descriptor of every process that can be looked at: is one a directory from which the canary is reached?
 Observation Descriptors() {
-  // One that somebody forgot; inside it is of the sandbox's own root.
+  // A forgotten descriptor; inside it refers to the sandbox's own root.
   const int forgotten = ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   Tally tally;
   DIR* processes = ::opendir("/proc");

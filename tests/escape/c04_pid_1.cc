@@ -26,7 +26,7 @@ Observation Read(const char* name) {
   return size == 0 ? Blocked(0, "empty") : Escaped(std::string("read ") + name);
 }
 
-// Everybody may read them, so they must not say anything. What would show: the names of files outside.
+// Every process may read them, so they must reveal nothing, such as the names of files outside.
 Observation Arguments() {
   const std::string text = ReadText(OfParent("cmdline"));
   for (const char character : text) {

@@ -36,7 +36,7 @@ constexpr const char* kSwitches[] = {"/proc/sysrq-trigger",
 Observation Switches() {
   Tally tally;
   for (const char* path : kSwitches) {
-    // What is masked with the null device is not there.
+    // A file masked with the null device counts as absent.
     struct stat info {};
     if (::stat(path, &info) == 0 && S_ISCHR(info.st_mode)) continue;
     const int fd = ::open(path, O_WRONLY | O_CLOEXEC);

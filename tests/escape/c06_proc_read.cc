@@ -1,6 +1,6 @@
-// What /proc tells about the kernel and the machine: addresses to jump to, keys of other users, the host's devices.
+// Facts about the kernel and the machine in /proc: addresses to jump to, keys of other users, the host's devices.
 //
-// SAFETY: reading kmsg takes messages away from whoever should get them: it is only opened.
+// SAFETY: reading kmsg takes messages away from their reader, so it is only opened.
 #include <cerrno>
 
 #include "escape/probe.h"
@@ -9,7 +9,7 @@ namespace caisson::escape {
 
 namespace {
 
-// Where only the first bytes count: what is masked is empty. Addresses are zeros to those who may not know them.
+// Reads only the first bytes: a masked file is empty. Addresses are zero for unprivileged readers.
 constexpr char kReadable[] = R"(
 def read(path):
     try:

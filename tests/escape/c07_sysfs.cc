@@ -32,7 +32,7 @@ if found: escaped(' '.join(found))
 blocked(errno.ENOENT, 'nothing can be opened')
 )";
 
-// Whatever its name: a file system of that kind anywhere in the table.
+// A file system of that type at any place of the table.
 constexpr char kMounted[] = R"(
 kinds = {'sysfs', 'cgroup', 'cgroup2', 'debugfs', 'tracefs', 'securityfs', 'bpf', 'configfs', 'pstore', 'efivarfs',
          'binfmt_misc', 'fusectl', 'nfsd', 'mqueue', 'hugetlbfs', 'autofs', 'ramfs'}

@@ -28,7 +28,7 @@ Observation Guess() {
   return Escaped(std::to_string(found) + " processes, first " + std::to_string(first));
 }
 
-// Without hope in /proc: by group, session, priority, scheduler.
+// Without /proc: by group, session, priority, scheduler.
 Observation Ask() {
   Tally tally;
   const auto sweep = [&](const char* name, const auto& ask) {
@@ -61,7 +61,7 @@ Observation Stay() {
   return Blocked(0);
 }
 
-// The word is in the environment and in the arguments of the neighbour, and in nobody else's.
+// The word is in the environment and in the arguments of the neighbour, and in those of no other process.
 constexpr char kFind[] = R"(
 word = os.environ['SELFTEST_WORD'][::-1].encode()
 for entry in os.listdir('/proc'):

@@ -1,4 +1,4 @@
-// Descriptors that nobody meant to hand over (CVE-2024-21626): the caller's, and the supervisor's own.
+// Descriptors that were handed over by mistake (CVE-2024-21626): the caller's, and the supervisor's own.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ Observation Scan() {
     const char* kind = S_ISDIR(info.st_mode) ? "directory" : S_ISSOCK(info.st_mode) ? "socket" : "other";
     found += " " + std::to_string(fd) + ":" + kind;
   }
-  // As a caller that forgot one would be used.
+  // Simulates a caller that forgot to close one.
   const int file = ::openat(kDirectoryAt, "canary", O_RDONLY | O_CLOEXEC);
   if (file >= 0) return Escaped("read the canary's directory;" + found);
   return found.empty() ? Blocked(EBADF, "only the three streams") : Partial("descriptors:" + found);

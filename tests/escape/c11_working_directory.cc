@@ -1,6 +1,5 @@
 // A working directory outside the root: by a descriptor the supervisor has open, by a link of /proc, by a directory
-// that is gone (CVE-2024-21626). The name may be an innocent one, when what lies there is a link that came with the
-// source.
+// that is gone (CVE-2024-21626). The name may look harmless if it is a link that came with the source.
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
@@ -91,7 +90,7 @@ Judgement JudgeDirectories(Host& host) {
     outcome.process = Start(host, argv, gone);
     const auto saw = outcome.Saw("C11");
     if (!saw) {
-      // Refused by policy, or by the child that could not go there: either way nothing ran.
+      // Refused by policy, or by the child that could not enter it: nothing ran in either case.
       const int code = outcome.process.exit_code;
       if (code == 125 || code == 126 || code == 127 || code == 2) return ++refused, "";
       return "exit code " + std::to_string(outcome.process.exit_code) + ": " + outcome.process.err;

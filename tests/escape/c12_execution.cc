@@ -114,7 +114,7 @@ Judgement JudgeStrict(Host& host) {
   };
   // The profile itself asks for a kernel of its own; its walls hold on this one too.
   const std::string profile =
-      host.WriteFile("strict-here.yaml", "version: 1\nname: strict-here\nextends: strict\ntier: native\n");
+      host.WriteFile("strict-here.yaml", "version: 1\nname: strict-here\nextends: strict\nstrength: native\n");
   for (const Case& tried : {Case{"C12/memfd", EPERM, true}, Case{"C12/descriptor", EPERM, true},
                             Case{"C12/write_and_execute", EACCES, false}}) {
     const auto bare = host.RunControl(tried.id).Saw(tried.id);

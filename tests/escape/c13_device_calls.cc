@@ -21,7 +21,7 @@ Observation Devices() {
                            "/dev/loop-control", "/dev/loop0", "/dev/mapper/control", "/dev/btrfs-control",
                            "/dev/autofs", "/dev/userfaultfd", "/dev/uinput", "/dev/snd/timer", "/dev/dri/card0",
                            "/dev/cuse", "/dev/ppp", "/dev/console", "/dev/ttyS0"}) {
-    // Not opened in the control: a console that is opened may become somebody's terminal.
+    // Not opened in the control: an opened console may become a process's terminal.
     tally.Add(path, ::access(path, F_OK) == 0 ? 0 : -errno);
   }
   return tally.SumAny();
@@ -33,7 +33,7 @@ std::string MakeFile() {
   return path;
 }
 
-// No-dump harms nobody; immutable is the same request.
+// The no-dump flag is harmless; immutable is the same request.
 Observation Flags() {
   const std::string path = MakeFile();
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -59,7 +59,7 @@ Observation ExtendedFlags() {
   return FromCall(result, "set extended flags");
 }
 
-// On a tmpfs of its own, which cannot be frozen: the kernel says so after it has asked who wants to.
+// On a separate tmpfs, which cannot be frozen: the kernel reports that after it has checked the caller's rights.
 Observation Freeze() {
   if (IsControl() && ::mount("none", WritableDirectory().c_str(), "tmpfs", 0, nullptr) != 0)
     return NotApplicable("no tmpfs of its own");
@@ -80,7 +80,7 @@ Observation Clone() {
   return FromCall(Call(SYS_ioctl, to, FICLONE, from), "shares blocks");
 }
 
-Expectation Denied() { return {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.fs", "ioctl"}}}; }
+ParkedSetup Denied() { return {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.fs", "ioctl"}}}; }
 
 const Registration kRow(Row{
     .id = "C13",

@@ -1,4 +1,4 @@
-// Names made to hurt whoever lists, prints or removes them: escape sequences, newlines, options, broken UTF-8, trees
+// Names that attack programs which list, print or remove them: escape sequences, newlines, options, broken UTF-8, trees
 // too deep for a path. They must vanish with the sandbox, and reach the operator only as harmless text.
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,8 +61,8 @@ std::string Harmful(const std::string& text) {
   return plain == strict ? "" : "broken UTF-8";
 }
 
-// What the operator sees: Caisson's own words, without --quiet; events; and the result. The workload's own streams are
-// passed through as they come and not looked at.
+// The operator's view: Caisson's own messages without --quiet, events, and the result. The workload's own streams are
+// passed through and not examined.
 Judgement JudgeNames(Host& host) {
   const auto bare = host.RunControl("C14").Saw("C14");
   if (!bare || bare->seen != Seen::kEscaped) return Vacuous("such names cannot be made here");

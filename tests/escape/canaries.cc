@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSettings[] = {"tainted",      "hostname", "domainname",
                                      "core_pattern", "modprobe", "randomize_va_space"};
 
-// Not by a stream: those throw when a file goes while it is read, as groups of others do here.
+// Not with a stream, which throws if a file vanishes while it is read, as cgroups of other runs do.
 std::string ReadAll(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -100,7 +100,7 @@ size_t OpenDescriptors() {
 }
 
 std::string Children() {
-  // Zombies that nobody else will wait for are not leftovers.
+  // Zombies that only this process can reap are not leftovers.
   while (::waitpid(-1, nullptr, WNOHANG | __WALL) > 0) {
   }
   std::string names;
@@ -110,7 +110,7 @@ std::string Children() {
     if (!comm.empty() && comm.back() == '\n') comm.pop_back();
     names += " " + pid + " (" + comm + ")";
   }
-  // Without CONFIG_PROC_CHILDREN the list is empty; the wait tells all the same.
+  // Without CONFIG_PROC_CHILDREN the list is empty; waitpid still reports children.
   if (names.empty() && !(::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT | __WALL) < 0 && errno == ECHILD)) {
     names = " (unnamed)";
   }
@@ -171,8 +171,8 @@ void Canaries::Arm() {
   ::unlink(file_.c_str());
   const auto write = [&] {
     std::ofstream(file_, std::ios::binary | std::ios::trunc) << secret_;
-    // Readable by everybody: only the walls stand between it and the workload. A reading time before the time of
-    // writing is what every mount but noatime brings up to date at the next reading.
+    // Readable by every user: only the walls protect it from the workload. Every mount except noatime updates an access
+    // time that is older than the modification time.
     ::chmod(file_.c_str(), 0644);
     struct timespec times[2] = {{1, 0}, {2, 0}};
     ::utimensat(AT_FDCWD, file_.c_str(), times, 0);
@@ -218,7 +218,7 @@ std::vector<std::string> Canaries::Transient() const {
   for (const auto& [path, inode] : FindGroups()) {
     const auto before = groups_.find(path);
     if (before != groups_.end() && before->second == inode) continue;
-    // With processes in it, it is another run's: our own would have shown as children.
+    // A group with processes belongs to another run: our own processes would appear as children.
     if (ReadAll(path + "/cgroup.procs").empty()) faults.push_back("a cgroup was left: " + path);
   }
   return faults;
@@ -233,14 +233,14 @@ std::vector<std::string> Canaries::Check(int patience_ms) {
   for (const auto& [name, value] : settings_) {
     if (ReadAll("/proc/sys/kernel/" + name) != value) faults.push_back("/proc/sys/kernel/" + name + " changed");
   }
-  if (Touched(tcp_) || Touched(udp_)) faults.push_back("somebody reached the host's loopback");
-  if (Touched(unix_)) faults.push_back("somebody reached the host's abstract socket");
+  if (Touched(tcp_) || Touched(udp_)) faults.push_back("a process reached the host's loopback");
+  if (Touched(unix_)) faults.push_back("a process reached the host's abstract socket");
   if (OpenDescriptors() != descriptors_) faults.push_back("the harness's own open files changed");
   const int64_t deadline = NowMs() + patience_ms;
   std::vector<std::string> left = Transient();
   while (!left.empty() && NowMs() < deadline) {
     ::poll(nullptr, 0, 10);
-    // Only what was there all the time is ours.
+    // Only objects that existed all the time are ours.
     std::vector<std::string> still;
     const std::vector<std::string> now = Transient();
     for (const std::string& fault : left) {

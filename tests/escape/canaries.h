@@ -1,12 +1,12 @@
-// Canaries: what an escape would have changed on the host, whatever the program and Caisson said about it.
+// Canaries: objects of the host that an escape would change, independent of what the program and Caisson report.
 //
 // Armed after the controls of a row, which are free to touch them, and checked when its sandboxes have ended. Other
-// people use the machine, so a canary looks only at what could come from this harness, or at what nobody changes in
-// passing. What ends a moment later than the program that started it is waited for, with a bound.
+// people use the machine, so a canary examines only objects that this harness could have changed, or that ordinary use
+// does not change. Objects that end a moment later than their program are waited for, with a bound.
 //
 // Processes: the harness is a child subreaper, so whatever descends from it and outlives its parent becomes its child.
-// When every sandbox has ended and the harness still has children, something was left; no list of processes or user ids
-// could tell that of a machine with other sandboxes on it. (A process in a sandbox hangs on the sandbox's PID 1 and
+// When every sandbox has ended and the harness still has children, something was left; a list of processes or user ids
+// could not tell, because other sandboxes run on the machine. (A process in a sandbox hangs on the sandbox's PID 1 and
 // that on the supervisor: there is no way out of the line of descent.)
 #pragma once
 
@@ -30,7 +30,7 @@ class Canaries {
   Canaries& operator=(const Canaries&) = delete;
 
   void Arm();
-  // What changed since, one sentence each; empty: nothing. Waits at most `patience_ms` for the transient ones.
+  // The changes since then, one sentence each. Waits at most `patience_ms` for the transient ones.
   std::vector<std::string> Check(int patience_ms = 3000);
 
   bool reading_shows() const { return reading_shows_; }
@@ -53,7 +53,7 @@ class Canaries {
   std::map<std::string, std::string> programs_;  // path -> bytes
   std::map<std::string, std::string> settings_;  // of /proc/sys -> value
   struct stat armed_ {};
-  bool reading_shows_ = false;  // this file system notes when a file is read
+  bool reading_shows_ = false;  // this file system records access times
   std::string mounts_;
   std::set<std::string> ipc_;
   GroupList groups_;

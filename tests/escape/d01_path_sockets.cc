@@ -1,5 +1,6 @@
-// Services of the host that listen on a path: whoever may connect to docker's is root. A read-only mount does not stop
-// a connection, so there must be no path. (A directory that the caller shows on purpose takes its sockets along.)
+// Services of the host that listen on a path: a process that may connect to docker's socket is root. A read-only mount
+// does not stop a connection, so there must be no path. (A directory that the caller shows on purpose includes its
+// sockets.)
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -50,7 +51,7 @@ constexpr const char* kUsual[] = {"/run/docker.sock",
 Observation Search() {
   std::string reached;
   for (const char* path : kUsual) {
-    // Even "nobody listens" says that it is there.
+    // Even ECONNREFUSED shows that the socket exists.
     const long result = Connect(path);
     if (result != -ENOENT && !IsControl()) reached += std::string(" ") + path;
   }
@@ -80,7 +81,7 @@ Judgement JudgeListener(Host& host) {
   const auto inside = run.Saw("D01");
   if (!inside) return Broken("the probe said nothing: " + run.process.err);
   if (inside->seen != Seen::kBlocked || inside->error != ENOENT) return Broken(inside->detail);
-  if (UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))) return Broken("somebody connected");
+  if (UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))) return Broken("a process connected");
   if (!run.result->violations.empty()) return Broken("reported without need: " + run.result->violations[0].reason);
   return Held("ENOENT");
 }

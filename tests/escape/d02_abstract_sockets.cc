@@ -31,7 +31,7 @@ long Connect(const std::string& name) {
 
 Observation Canaries() { return FromCall(Connect(Canary("ABSTRACT")), "reached the host's listener"); }
 
-// By name without a path: the kernel finds a free one, so a name that is taken shows that somebody has it.
+// By binding: a name that is taken shows that another process uses it.
 Observation Taken() {
   struct sockaddr_un address {};
   const socklen_t size = Named(Canary("ABSTRACT"), &address);

@@ -25,7 +25,7 @@ Observation Make() {
   return FromCall(key, "left a key");
 }
 
-// The persistent one of its user, the user's, and the session's that whoever started us had.
+// The user's persistent keyring, the user's keyring, and the session keyring of the caller.
 Observation Find() {
   Tally tally;
   tally.Add("user", Call(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_USER_KEYRING, "user", Word().c_str(), 0));

@@ -1,6 +1,7 @@
-// Sockets to the hypervisor and to other programs on the same machine: no namespace holds them, so there must be none.
+// Sockets to the hypervisor and to other programs on the same machine: no namespace isolates them, so there must be
+// none.
 //
-// SAFETY: the control makes a socket and connects to nobody.
+// SAFETY: the control creates a socket and does not connect.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ Observation Open(int type) {
   return FromCall(fd, "a socket");
 }
 
-const Expectation kDenied = {.errnos = {EAFNOSUPPORT}, .reports = {{"NetworkAccessViolation", "net.family", "socket"}}};
+const ParkedSetup kDenied = {.errnos = {EAFNOSUPPORT}, .reports = {{"NetworkAccessViolation", "net.family", "socket"}}};
 
 const Registration kRow(Row{
     .id = "D06",

@@ -28,7 +28,7 @@ Observation Exchange() {
   return sent.empty() ? Blocked(-received) : Partial(sent);
 }
 
-// To say that one is PID 1, or root, to whoever asks the kernel.
+// Claims to be PID 1, or root, in the credentials that the receiver reads from the kernel.
 Observation Credentials() {
   int ends[2];
   const int on = 1;
@@ -43,7 +43,7 @@ struct Pair {
   UniqueFd ours, theirs;
 };
 
-// With a directory of the host on its way, as a careless service would leave it.
+// With a descriptor of a host directory in transit, as a careless service would leave it.
 Pair MakePair(const std::string& directory) {
   Pair pair;
   int ends[2];

@@ -1,5 +1,5 @@
-// The kernel counts some things for each user and not for each process. Whoever uses up his user's share takes it from
-// every other sandbox of the same user.
+// The kernel counts some things for each user and not for each process. A sandbox that uses up its user's share takes
+// it from every other sandbox of the same user.
 //
 // SAFETY: bare, all of it happens under lowered limits of the programs' own, so that only they can run into them.
 #include <fcntl.h>
@@ -94,7 +94,7 @@ void End(const std::vector<pid_t>& children) {
   for (const pid_t child : children) ::waitpid(child, nullptr, 0);
 }
 
-// Takes all there is, and holds it.
+// Takes all that it can get and holds it.
 Observation Exhaust() {
   LowerLimits();
   std::vector<pid_t> children;
@@ -138,7 +138,7 @@ Judgement JudgeNeighbour(Host& host) {
     const auto saw = b.Saw("D08/need");
     if (!saw || !b.result || !exhausted.result) return Broken("the probe said nothing: " + b.process.err);
     if (saw->seen == Seen::kBlocked) continue;
-    // Pipe buffers are counted for the host's user alone; an ordinary user's sandboxes are all his.
+    // Pipe buffers are counted for the host's user only, and all sandboxes of an ordinary user share that user.
     if (pipes && b.result->host_uid == exhausted.result->host_uid) {
       shared = "; pipe buffers are the user's own";
       continue;

@@ -1,4 +1,4 @@
-// A process that is meant to outlive the run: twice forked, in a session of its own, deaf to every signal.
+// A process that tries to outlive the run: forked twice, in its own session, ignoring every signal.
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// Signals to others: to processes of the host by their numbers, to PID 1, to everybody; and with a forged sender.
+// Signals to other processes: to processes of the host by number, to PID 1, to all; and with a forged sender.
 //
-// SAFETY: bare, only a process of the harness's own is ever signalled. kill(-1) and kill(1) are tried inside alone.
+// SAFETY: bare, only a process of the harness is signalled. kill(-1) and kill(1) are tried only inside.
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ Observation Reach() {
   return tally.Sum();
 }
 
-// Everything at once. PID 1 must live on to report the exit code, which is nobody else's.
+// All processes at once. PID 1 must survive to report the exit code, which no other process does.
 constexpr int kCode = 77;
 Observation Rage() {
   if (IsControl()) return NotApplicable("never bare");
@@ -82,16 +82,16 @@ Judgement JudgeVictim(Host& host) {
   if (!inside) return Broken("the probe said nothing: " + run.process.err);
   if (inside->seen != Seen::kBlocked || inside->error != ESRCH) return Broken("reached: " + inside->detail);
   if (!alive) return Broken("the victim is dead");
-  if (!rage.result) return Broken("no result after signals to everybody: " + rage.process.err);
+  if (!rage.result) return Broken("no result after signals to all processes: " + rage.process.err);
   if (rage.result->exit_code != kCode || rage.result->signal != 0 || rage.result->status != "fail")
-    return Broken("after signals to everybody the result is " + rage.result->status + " " +
+    return Broken("after signals to all processes the result is " + rage.result->status + " " +
                   std::to_string(rage.result->exit_code) + " " + rage.result->message);
   return Held("ESRCH, and PID 1 lives");
 }
 
 const Registration kRow(Row{
     .id = "E02",
-    .title = "signals to the host, to PID 1, to everybody, with a forged sender",
+    .title = "signals to the host, to PID 1, to all processes, with a forged sender",
     .severity = Severity::kEscape,
     .walls = {"pid namespace", "PID 1 has no handlers", "landlock"},
     .attempts = {{.name = "reach", .probe = Reach, .judge_only = true},

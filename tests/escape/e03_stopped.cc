@@ -1,4 +1,4 @@
-// Standing still for ever: stopped, or stopping whoever waits for it.
+// Never ending: stopped, or stopping the process that waits for it.
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// A comet: each process forks the next one and ends, so that whoever walks a list of processes to kill them is always
-// one behind.
+// A comet: each process forks the next one and ends, so that a killer that walks a list of processes is always one
+// behind.
 //
 // SAFETY: bare, it burns out after a second.
 #include <sys/prctl.h>
@@ -39,14 +39,14 @@ Observation CometAndWait() {
   for (;;) ::pause();
 }
 
-// A dead one that the harness has not buried yet does not fly.
+// A zombie that the harness has not reaped yet does not count.
 bool IsPartOfIt(pid_t pid) {
   const std::string stat = ReadText("/proc/" + std::to_string(pid) + "/stat");
   const size_t end = stat.rfind(')');
   return stat.find(kName) != std::string::npos && end + 2 < stat.size() && stat[end + 2] != 'Z' && stat[end + 2] != 'X';
 }
 
-// For a while: it is easily missed.
+// Repeated for a while, because it is easily missed.
 bool IsFlying(int64_t for_ms) {
   const int64_t until = NowMs() + for_ms;
   do {
@@ -60,7 +60,7 @@ bool IsFlying(int64_t for_ms) {
 Judgement JudgeComet(Host& host) {
   SawBare(host, "E05/comet");
   if (!IsFlying(900)) return Vacuous("a bare comet is not seen either");
-  // It ends by itself; what flies later is another.
+  // It ends by itself; a later one is another comet.
   for (const int64_t deadline = NowMs() + kPatienceMs; IsFlying(200);) {
     if (NowMs() > deadline) return Vacuous("the bare comet does not end");
   }

@@ -1,5 +1,5 @@
-// Dead processes that nobody buries keep their numbers. Orphans become PID 1's, who must bury them; what a living
-// parent leaves unburied counts against the limit.
+// Zombies that are not reaped keep their process numbers. PID 1 inherits orphans and must reap them; the zombies of a
+// living parent count against the limit.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ bool IsBuried(pid_t pid) {
   return false;
 }
 
-// Bare, the orphans become the harness's, which does not bury them before the row is over.
+// Bare, the harness inherits the orphans and does not reap them before the row is over.
 Observation Orphans() {
   constexpr int kMany = 200;
   int ends[2];
@@ -46,7 +46,7 @@ Observation Orphans() {
     pid_t orphan = -1;
     if (::read(ends[0], &orphan, sizeof(orphan)) != sizeof(orphan) || orphan <= 0) break;
     orphans.push_back(orphan);
-    // One at a time: on a busy machine PID 1 may come to its turn later than we to ours.
+    // One at a time: on a busy machine PID 1 may be scheduled later than this process.
     if (!IsControl() && !IsBuried(orphan)) return Escaped(std::to_string(i) + " were buried, the next was not in 10 s");
   }
   if (orphans.size() < kMany) return Escaped("no process can be made after " + std::to_string(orphans.size()));
@@ -79,7 +79,7 @@ const std::vector<std::string> kLimit = {"--pids-limit", "64"};
 
 const Registration kRow(Row{
     .id = "E06",
-    .title = "zombies: orphans that nobody buries, children left unburied",
+    .title = "zombies: orphans that are never reaped, children left unreaped",
     .severity = Severity::kSelfDenial,
     .walls = {"PID 1 reaps", "process limit"},
     .attempts = {{.name = "orphans", .probe = Orphans, .expect = {}, .flags = kLimit},

@@ -1,4 +1,4 @@
-// Not wanting to end: every signal blocked, waiting in the kernel for something that never comes.
+// Resisting termination: every signal blocked, waiting in the kernel for an event that never happens.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ Observation Busy() {
   for (;;) asm volatile("");
 }
 
-// Opening a pipe that nobody reads waits in the kernel.
+// Opening a pipe without a reader waits in the kernel.
 Observation Fifo() {
   Defy();
   const std::string path = WritableDirectory() + "/fifo";
@@ -58,7 +58,7 @@ Observation Vfork() {
   return Blocked(0);
 }
 
-// True when it said that it is ready and SIGTERM did not end it.
+// True if it reported ready and SIGTERM did not end it.
 bool DefiesBare(Host& host, const char* id) {
   Command command;
   command.argv = host.ControlCommand(id);

@@ -1,4 +1,4 @@
-// A crash makes the kernel write a file, or start a program on the host as root: whatever core_pattern says. A limit of
+// A crash makes the kernel write a file, or start a program on the host as root, as core_pattern says. A limit of
 // 0 stops the file but not the program; a limit of 1 stops both.
 #include <dirent.h>
 #include <signal.h>

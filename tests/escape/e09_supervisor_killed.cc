@@ -12,7 +12,8 @@ namespace caisson::escape {
 
 namespace {
 
-// A process with a deaf child. Neither ends with its streams: that would be death enough.
+// A process with a child that ignores signals. Neither ends when its streams close; otherwise that alone would end
+// them.
 Observation Stay() {
   if (::fork() == 0) {
     ::setsid();
@@ -24,7 +25,7 @@ Observation Stay() {
   for (;;) ::pause();
 }
 
-// Those that still run; a dead one that nobody has buried yet does not.
+// The processes that still run; zombies do not count.
 std::vector<pid_t> Alive(const std::vector<pid_t>& processes) {
   std::vector<pid_t> alive;
   for (const pid_t pid : processes) {
@@ -71,7 +72,7 @@ Judgement JudgeOrphans(Host& host) {
   if (!left.empty())
     return Broken(std::to_string(left.size()) + " of " + std::to_string(before) + " processes live on");
   if (ended.result && ended.result->status == "pass") return Broken("a run without a supervisor passed");
-  // The next run must not stumble over what was left.
+  // The next run must not fail because of leftovers.
   const Outcome next = host.Run({.command = {"/bin/true"}});
   if (!next.result || next.result->status != "pass") return Broken("the next run fails: " + next.process.err);
   return Held("all died with it, and the next run works");
@@ -81,7 +82,7 @@ const Registration kRow(Row{
     .id = "E09",
     .title = "the supervisor killed in the middle of a run",
     .severity = Severity::kLateral,
-    .walls = {"parent-death signal", "pid namespace", "keeper"},
+    .walls = {"parent-death signal", "pid namespace", "cleanup process"},
     .attempts = {{.name = "stay", .probe = Stay, .judge_only = true}},
     .judge = JudgeOrphans,
 });

@@ -1,4 +1,4 @@
-// Does the suite bite? Each canary must be able to fail, and a row that proves nothing must not pass.
+// Tests of the suite itself: each canary must be able to fail, and a row that proves nothing must not pass.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kShort = 50;  // ms of patience with what does not go away
+constexpr int kShort = 50;  // ms to wait for leftovers
 
 class CanariesTest : public testing::Test {
  protected:
@@ -175,7 +175,7 @@ TEST_F(CanariesTest, SharedMemoryLeft) {
   ::shmctl(id, IPC_RMID, nullptr);
 }
 
-// What needs namespaces of its own to be changed without harm is tried in a child, which says what it found.
+// Changes that need their own namespaces to be harmless run in a child, which reports its findings.
 void InOwnNamespaces(const std::string& directory, const std::function<void()>& change, const std::string& expected) {
   const Ended ended = InChild(
       [&] {
@@ -265,7 +265,7 @@ class AttemptTest : public testing::Test {
     outcome.result->violations = std::move(violations);
     return outcome;
   }
-  static Verdict JudgedAs(const Expectation& expect, const Outcome& run) {
+  static Verdict JudgedAs(const ParkedSetup& expect, const Outcome& run) {
     AttemptOutcome outcome;
     outcome.id = "X01";
     JudgeAttempt(expect, run, &outcome);
@@ -274,7 +274,7 @@ class AttemptTest : public testing::Test {
 
   const std::string blocked_ = "PROBE X01 BLOCKED errno=1 detail=\n";
   const ReportedViolation violation_ = {"SyscallViolation", "syscall.ptrace", "proven", {{"syscall", "ptrace"}}};
-  const Expectation denied_ = {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.ptrace", "ptrace"}}};
+  const ParkedSetup denied_ = {.errnos = {EPERM}, .reports = {{"SyscallViolation", "syscall.ptrace", "ptrace"}}};
 };
 
 TEST_F(AttemptTest, BlockedAsExpectedPasses) {
@@ -306,12 +306,12 @@ TEST_F(AttemptTest, FailureClassMustBeTheViolations) {
 TEST_F(AttemptTest, DeathCountsOnlyWhereItIsExpected) {
   Outcome killed = Inside("", {violation_});
   killed.result->signal = SIGKILL;
-  Expectation expect = denied_;
+  ParkedSetup expect = denied_;
   EXPECT_EQ(JudgedAs(expect, killed), Verdict::kFail);
   expect.death = Death::kRequired;
   EXPECT_EQ(JudgedAs(expect, killed), Verdict::kPass);
   EXPECT_EQ(JudgedAs(expect, Inside(blocked_, {violation_})), Verdict::kFail);
-  killed.result->signal = SIGSEGV;  // a probe that crashed was not stopped by anybody
+  killed.result->signal = SIGSEGV;  // a crash is not a refusal
   EXPECT_EQ(JudgedAs(expect, killed), Verdict::kFail);
 }
 

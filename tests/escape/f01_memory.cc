@@ -98,8 +98,10 @@ Observation Lock() {
   return FromCall(Call(SYS_mlock, all, 4 * kMiB), "locked 4 MiB");
 }
 
-const Expectation kKilled = {.death = Death::kRequired, .reports = {{"MemoryLimitViolation", "limit.mem"}}};
+const ParkedSetup kKilled = {.death = Death::kRequired, .reports = {{"MemoryLimitViolation", "limit.mem"}}};
 const std::vector<std::string> kFlags = {"--memory", kLimit};
+// The stack limit lets it, so that the memory limit is what it meets.
+const std::vector<std::string> kDeepFlags = {"--memory", kLimit, "--stack", "160M"};
 
 // The proof is a counter of the kernel's, or a measurement above the limit; and no more was ever given out.
 Judgement JudgeEvidence(Host& host) {
@@ -129,7 +131,7 @@ const Registration kRow(Row{
     .attempts = {{.name = "touch", .probe = Touch, .expect = kKilled, .flags = kFlags},
                  {.name = "populate", .probe = Populate, .expect = kKilled, .flags = kFlags},
                  {.name = "shared", .probe = Shared, .expect = kKilled, .flags = kFlags},
-                 {.name = "stack", .probe = Stack, .expect = kKilled, .flags = kFlags},
+                 {.name = "stack", .probe = Stack, .expect = kKilled, .flags = kDeepFlags},
                  {.name = "lock", .probe = Lock, .expect = {.errnos = {ENOMEM, EPERM}}}},
     .judge = JudgeEvidence,
 });

@@ -1,5 +1,5 @@
-// Fills what is writable. All of it lies on file systems in memory, so an unlimited one is a memory bomb that no
-// process is seen to hold.
+// Fills what is writable. All of it lies on file systems in memory, so an unlimited one is a memory bomb that appears
+// in no process.
 //
 // SAFETY: 24 MiB against a scratch of 8 MiB, and 160 MiB against a memory of 64 MiB; the controls write to a directory
 // that the harness removes.

@@ -85,7 +85,7 @@ Observation InPlace(Observation (*probe)(const std::string&)) {
   return seen;
 }
 
-const Expectation kFull = {.errnos = {ENOSPC}, .reports = {{"FilesystemWriteViolation", "scratch_limit"}}};
+const ParkedSetup kFull = {.errnos = {ENOSPC}, .reports = {{"FilesystemWriteViolation", "scratch_limit"}}};
 
 std::string FaultInReport(const Outcome& run) {
   const ReportedViolation* found = run.result ? run.result->Find("FilesystemWriteViolation", "scratch_limit") : nullptr;

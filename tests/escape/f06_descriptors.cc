@@ -1,4 +1,4 @@
-// Opens files until there are no more: its own, which must end, and the host's, which must not.
+// Opens files until it fails: its own limit must be reached, the host's must not.
 //
 // SAFETY: bare, five thousand files, and forty thousand in several processes for a moment; the host's table has room
 // for many times that, or the row is not tried.
@@ -109,7 +109,7 @@ Judgement JudgeHost(Host& host) {
   const Table during = ReadTable();
   const Outcome run = family.End();
   const auto saw = run.Saw("F06/family");
-  // More files than its memory limit has room for is an end as good as another.
+  // Ending at the memory limit is as good as ending at the limit of files.
   const bool ended_by_memory = run.result && run.result->failure_class == "MemoryLimitViolation";
   if (!ended_by_memory && (!ready || !saw)) return Broken("the family did not run: " + run.process.err);
   if (saw && saw->seen == Seen::kEscaped) return Broken("a process had " + saw->detail);

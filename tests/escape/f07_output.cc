@@ -1,4 +1,4 @@
-// Output without end: it must not fill the caller's memory or disk, and what was kept must still be a document.
+// Output without end: it must not fill the caller's memory or disk, and the kept part must still be a document.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Files that are large by name only: they cost nothing to make and everything to copy.
+// Sparse files: cheap to create and expensive to copy.
 //
 // SAFETY: holes take no room on a disk; what is really allocated is 64 MiB, in a directory that the harness removes.
 #include <fcntl.h>

@@ -19,7 +19,7 @@ namespace caisson::escape {
 
 namespace {
 
-// A tenth of one CPU; what is more than a quarter cannot come from a quota that is a little late.
+// A tenth of one CPU; more than a quarter cannot be explained by a quota that is enforced a little late.
 constexpr char kCpus[] = "0.1";
 constexpr int64_t kWallMs = 1000, kTooMuchMs = 250;
 constexpr size_t kThreads = 4;
@@ -58,14 +58,14 @@ Observation Idle() {
   return Burn(false);
 }
 
-// A machine that nobody could use for long.
+// A machine on which no process gets much CPU time.
 Observation Endless() {
   for (const int64_t end = NowMs() + 3000; NowMs() < end;) {
   }
   return Escaped("three seconds");
 }
 
-// Until somebody ends it, on every processor.
+// On every processor, until it is killed.
 Observation BurnWithoutEnd() {
   for (size_t i = 1; i < kThreads; ++i) {
     if (::fork() == 0) break;
@@ -91,7 +91,7 @@ Judgement JudgeQuota(Host& host) {
     const Outcome run = host.Run({.command = host.ProbeCommand(attempt), .flags = {"--cpus", kCpus}});
     const auto saw = run.Saw(attempt);
     if (!run.result || !saw) return Broken(std::string(attempt) + ": it said nothing: " + run.process.err);
-    // A machine that is itself held back by another charges time that nobody used. Then its own word counts.
+    // A machine that is itself throttled charges time that no process used. Then the program's own measurement counts.
     if (saw->seen != Seen::kBlocked && run.result->throttled_ms < kWallMs / 2) {
       if (!run.result->Lacks("cgroup")) return Broken(std::string(attempt) + ": " + saw->detail);
       return Vacuous(std::string(attempt) + ": CPU time is not limited without a cgroup, as the result says");
@@ -107,7 +107,7 @@ Judgement JudgeQuota(Host& host) {
   return held.empty() ? Vacuous("this machine is too busy to tell") : Held("throttled: " + held);
 }
 
-// Two at once: whoever burns without end gets his tenth by the kernel's account, and the other one does its work.
+// Two at once: the endless program gets its tenth by the kernel's account, and the other one does its work.
 Judgement JudgeNeighbour(Host& host) {
   constexpr char kTimeout[] = "4s";
   Sandbox burner =

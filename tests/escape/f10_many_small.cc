@@ -1,4 +1,4 @@
-// Many processes, each of which uses little and is gone soon: only their sum is too much.
+// Many short processes that each use little: only their sum exceeds the limit.
 //
 // SAFETY: one second on a machine in use.
 #include <sys/resource.h>

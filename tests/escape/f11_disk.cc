@@ -1,5 +1,5 @@
-// Keeps the host's disks busy: by writing where there is a disk below, and by having the kernel write out everything
-// that everybody else has left in memory.
+// Keeps the host's disks busy: by writing where there is a disk below, and by making the kernel write out the dirty
+// pages of all other programs.
 //
 // SAFETY: the controls write 4 MiB and sync once.
 #include <fcntl.h>
@@ -61,7 +61,7 @@ int64_t Dirty(int fd) {
   return Call(kCachestat, fd, &range, &cached, 0) == 0 ? static_cast<int64_t>(cached.dirty + cached.writeback) : -1;
 }
 
-// Somebody else's unwritten bytes.
+// Unwritten bytes of another program.
 bool MakeDirty(int fd) {
   const std::string block(size_t{4} << 20, 'x');
   return ::pwrite(fd, block.data(), block.size(), 0) == static_cast<ssize_t>(block.size());

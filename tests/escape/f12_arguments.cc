@@ -1,4 +1,4 @@
-// Arguments, environments and names larger than anybody means, and scripts that are their own interpreter: each must
+// Arguments, environments and names of absurd size, and scripts that are their own interpreter: each must
 // end as a plain refusal or a plain failure, before or in the sandbox.
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
-// A few lines that make a compiler do the work: endless includes, templates without an end, data that is only large
-// when written out, and files of the host's in the result.
+// A few lines that make a compiler do the work: endless includes, templates without an end, data that is large only in
+// the output, and host files in the result.
 //
 // SAFETY: the controls' compiler may have 384 MiB of address space and five seconds.
 #include <string>

@@ -1,4 +1,4 @@
-// Leaves the group that limits it, or takes what it wants before it is in one.
+// Leaves the group that limits it, or uses resources before it is in one.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ Observation WriteProcs() {
   return tally.SumAny();
 }
 
-// A path would tell a program which group to look for.
+// A path would tell a program the name of its group.
 Observation SeePath() {
   std::istringstream lines(ReadText("/proc/self/cgroup"));
   std::string found;

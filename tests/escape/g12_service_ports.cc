@@ -1,5 +1,5 @@
 // The services that run sandboxes listen on the loopback of their machine: caissond, docker, the kubelet, metrics. A
-// sandbox has a loopback of its own, on which nobody listens; and each of them would ask who calls besides.
+// sandbox has its own loopback without any listener; in addition, each service authenticates its callers.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

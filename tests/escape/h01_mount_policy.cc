@@ -1,5 +1,5 @@
-// Asks to be shown what no workload may see: by its name, by another name for it, through a link, and by changing what
-// a name means between the look at it and its use.
+// Requests mounts that no workload may see: by name, by another name, through a link, and by changing the target of a
+// name between check and use.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -135,7 +135,7 @@ Judgement JudgeRace(Host& host) {
 }
 
 Judgement JudgePolicy(Host& host) {
-  // What looks like a refused name and is none.
+  // Names that look like a refused one but are permitted.
   const std::string parent = host.MakeDirectory();
   for (const char* name : {"/etc", "/.sshx", "/proc2"}) {
     ::mkdir((parent + name).c_str(), 0755);

@@ -1,4 +1,4 @@
-// Artifacts that are links: whoever follows one reads a file of the host's for the workload.
+// Artifacts that are links: a collector that follows one reads a host file for the workload.
 #include <dirent.h>
 #include <unistd.h>
 

@@ -58,7 +58,7 @@ Judgement JudgePaths(Host& host) {
   }
   for (const std::string glob : {"/scratch/../etc/passwd", "/scratch/./good", "/scratch//good", "/etc/passwd", "good",
                                  "", "/", "/scratchy/good", "/proc/self/environ"}) {
-    // Refused, or the name of nothing.
+    // Refused, or not found.
     const Outcome strange = Collect(host, directory, {glob}, stored);
     const bool refused = strange.process.exit_code == 2 || strange.process.exit_code == 3;
     if (!refused && (!strange.result || !json::parse(strange.result->text)["artifacts"].empty()))

@@ -24,7 +24,7 @@ os.symlink(outside + '/events', 'events.jsonl')
 os.symlink(outside, 'artifacts')
 )";
 
-// Between the checks of one request: whatever a runner might keep in the places that a check can write to.
+// Between the checks of one request: files that a runner might keep in places that a check can write to.
 const char kPlantInside[] = R"(
 import os, sys
 for place in ('/scratch', '/tmp'):

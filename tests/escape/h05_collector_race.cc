@@ -1,5 +1,5 @@
-// A process that outlives the program changes what it left while the artifacts are being read: swaps a directory and a
-// link, or writes on. Nothing of the host may be read, and what is stored must be one moment's state.
+// A process that outlives the program changes its files while the artifacts are being read: it swaps a directory and a
+// link, or continues to write. No host file may be read, and the stored files must be a consistent state.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -44,7 +44,8 @@ os.read(reader, 1)
 )";
 
 // Two files that always hold the same number, or for a moment numbers that differ by one, with much to read between
-// them. Whoever reads the one, then what is between, and then the other while the writer lives, finds them far apart.
+// them. A reader that reads the one, then the bytes between, and then the other while the writer lives, finds them far
+// apart.
 const char kCount[] = R"(
 import os, signal, sys
 top = sys.argv[1]
@@ -127,7 +128,7 @@ Judgement JudgeOneMoment(Host& host) {
     const std::string directory = host.MakeDirectory();
     Process bare = Process::Start({.argv = {"python3", "-I", "-c", kCount, directory}});
     bare.Finish(kPatienceMs);
-    // Where the machine is busy it may not come to its turn while we read; once is enough.
+    // On a busy machine the writer may not run while we read; one success is enough.
     long long apart = ReadApart(directory);
     for (int tries = 0; tries < 500 && apart <= 1; ++tries) {
       ::usleep(20'000);

@@ -1,4 +1,4 @@
-// A FIFO, a socket, a device or a directory where a file is expected: who opens a FIFO waits for ever.
+// A FIFO, a socket, a device or a directory where a file is expected: opening a FIFO waits for ever.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ Judgement JudgeTypes(Host& host) {
   for (const json& artifact : document["artifacts"]) {
     const std::string path = artifact["path"];
     good = good || path == "/scratch/good.txt";
-    // What its owner may not read, root may; it is a regular file all the same.
+    // A file without read permission; root may read it, and it is a regular file.
     if (path != "/scratch/good.txt" && path != "/scratch/closed/in.txt" && path != "/scratch/unreadable.txt")
       return Broken("collected: " + path);
   }

@@ -1,5 +1,5 @@
-// Sources made to hurt whoever takes them in. Archives are not unpacked at all; a directory is what an unpacked one
-// would be: links out of it, FIFOs, devices, giants, depths.
+// Sources that attack the program which copies them. A directory stands for an unpacked archive: links out of it,
+// FIFOs, devices, giants, depths.
 //
 // SAFETY: the giant is a hole.
 #include <fcntl.h>
@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Reads everything it is shown, by whatever name, and says what it found.
+// Reads every file it is shown and reports what it found.
 const char kReadAll[] = R"(
 import os, stat, sys
 kinds = set()
@@ -49,7 +49,7 @@ std::string MakeSource(Host& host) {
   return directory;
 }
 
-// Links and special files; what is behind them must stay there.
+// Links and special files; their targets must not appear inside.
 std::string FaultInEntries(Host& host) {
   const std::string secret = "nobody inside may see this", canary = host.WriteFile("secret", secret);
   const std::string directory = MakeSource(host);

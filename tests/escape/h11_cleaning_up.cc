@@ -1,5 +1,5 @@
-// What a workload leaves must be cleaned away without being believed: links to elsewhere, directories that may not be
-// entered, depths; and what it may write on the host must not become a tool there.
+// Leftovers of a workload must be removed without trusting them: links to other places, directories that may not be
+// entered, deep trees; and files that it may write on the host must not become a tool there.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,7 +119,7 @@ Judgement JudgeCleaning(Host& host) {
     if (access == std::string(":cow") && !fs::is_empty(workspace)) return Broken("cow wrote to the host");
   }
   if (NowMs() - start > kPatienceMs) return Broken("cleaning up does not end");
-  // What rw has left is ours to remove, as its owner may.
+  // The test, as the owner, removes the files that an rw mount left.
   Process::Start({.argv = {"chmod", "-R", "u+rwx", workspace}}).Finish(kPatienceMs);
   return JudgeTools(host);
 }

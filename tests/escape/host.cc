@@ -87,9 +87,11 @@ std::optional<ResultDocument> ParseResult(const std::string& text) {
     if (isolation->contains("cgroup")) result.cgroup_driver = Text((*isolation)["cgroup"], "driver");
     result.degraded = isolation->value("degraded", std::vector<std::string>());
   }
+  result.duration_ms = document.value("duration_ms", int64_t{0});
   if (const auto usage = document.find("usage"); usage != document.end() && usage->is_object()) {
     result.cpu_ms = usage->value("cpu_ms", int64_t{0});
     result.throttled_ms = usage->value("throttled_ms", int64_t{0});
+    result.supervisor_cpu_ms = usage->value("supervisor_cpu_ms", int64_t{-1});
   }
   for (const json& entry : document.value("violations", json::array())) {
     ReportedViolation violation{Text(entry, "class"), Text(entry, "reason"), Text(entry, "confidence"), {}};

@@ -24,11 +24,11 @@ namespace caisson::escape {
 
 class Canaries;
 
-// Longer than anything here takes on a busy machine, or on an emulated one. Nothing waits for it but what has failed.
+// Longer than any step takes on a busy or emulated machine. Only a failing test waits that long.
 constexpr int kPatienceMs = 180'000;
 constexpr uid_t kOrdinaryId = 65534;
 
-// What a sandbox is asked for, in the words of `caisson run`.
+// Options of a sandbox, as for `caisson run`.
 struct SandboxRequest {
   std::vector<std::string> command = {};                      // see Host::ProbeCommand
   std::vector<std::string> flags = {};                        // after the defaults, so that they win
@@ -43,7 +43,7 @@ struct ReportedViolation {
   std::map<std::string, std::string> evidence;  // numbers as text
 };
 
-// What Caisson reported: the parts of the result document that rows look at, and its text for the rest.
+// Caisson's report: the parts of the result document that rows examine, and its full text.
 struct ResultDocument {
   std::string status, failure_class, message;
   int exit_code = -1;
@@ -56,9 +56,11 @@ struct ResultDocument {
   std::vector<std::string> degraded;  // walls that the profile accepts losing and that this machine lacks
   int64_t cpu_ms = 0;                 // as counted from outside
   int64_t throttled_ms = 0;           // for which the kernel held it back
+  int64_t supervisor_cpu_ms = -1;     // of Caisson itself, on behalf of the workload
+  int64_t duration_ms = 0;
   std::string text;
 
-  // True when a wall of which the result says that it is missing has this word in its description.
+  // True if the result lists a missing wall with this word in its description.
   bool Lacks(const std::string& word) const;
   const ReportedViolation* Find(const std::string& violation_class, const std::string& reason) const;
 };
@@ -68,7 +70,7 @@ std::optional<ResultDocument> ParseResult(const std::string& text);
 struct Outcome {
   Finished process;
   std::optional<ResultDocument> result;  // absent for controls, and when Caisson wrote none
-  // What the probe said; absent when it did not get to say it.
+  // The probe's observation; absent if the probe did not report one.
   std::optional<Observation> Saw(const std::string& attempt_id) const;
 };
 
@@ -79,14 +81,14 @@ struct Sandbox {
 
 class Host {
  public:
-  // `caisson` is the program under test. Makes a directory of its own, which goes with the object.
+  // `caisson` is the program under test. Creates a directory, which the destructor removes.
   explicit Host(std::string caisson);
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
   ~Host();
 
   const std::string& caisson() const { return caisson_; }
-  const std::string& selftest() const { return selftest_; }  // a copy of this program that everybody may run
+  const std::string& selftest() const { return selftest_; }  // a copy of this program that every user may run
   // A new empty directory of the caller's that only this harness uses.
   std::string MakeDirectory();
   std::string WriteFile(const std::string& name, const std::string& text);  // in a new directory; its path
@@ -105,8 +107,8 @@ class Host {
 
   // Everything that descends from `pid`, as the host numbers it.
   static std::vector<pid_t> Descendants(pid_t pid);
-  // Whose descendants the processes of a running sandbox are, given who asked for it: the same or, with
-  // CAISSON_LAUNCHER, the launcher's youngest supervisor. -1 when there is none.
+  // The ancestor of a running sandbox's processes, given the process that requested it: that process or, with
+  // CAISSON_LAUNCHER, the launcher's youngest supervisor. -1 if there is none.
   static pid_t SupervisorOf(pid_t caisson);
 
   void UseCanaries(const Canaries* canaries) { canaries_ = canaries; }

@@ -1,5 +1,5 @@
 // Ends the process before the tests have run, with the exit code of success. Every source here has a test that fails,
-// so whatever its code does on the way there, the verdict must not be "pass".
+// so the verdict must not be "pass" whatever the code does before.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

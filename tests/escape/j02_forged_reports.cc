@@ -1,4 +1,4 @@
-// Says in every language of test runners that all is well, on every channel there is, and fails.
+// Prints success reports in the format of every test runner, on every channel, and fails.
 //
 // SAFETY: bare it only prints.
 #include <nlohmann/json.hpp>
@@ -64,7 +64,7 @@ Judgement JudgeForgeries(Host& host) {
   const Outcome through = host.Run({.command = {"python3", "-I", "-c", kForgery, "inside"}});
   if (!through.result || through.result->status != "fail" || through.process.exit_code != 3)
     return Broken("run: " + (through.result ? through.result->status : through.process.err));
-  // A file of the source's that is named like a document of ours is no document.
+  // A file of the source with the name of a Caisson document is not such a document.
   request["source"] = {
       {"files", {{"verification_result.json", R"({"status":"pass"})"}, {"main.py", "raise SystemExit(3)\n"}}}};
   request.erase("checks");

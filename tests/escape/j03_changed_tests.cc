@@ -1,5 +1,5 @@
 // Changes the tests instead of passing them: the files themselves, what their interpreter loads on its way to them, the
-// programs that run them, or the environment that all of these listen to.
+// programs that run them, or the environment that all of these read.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -53,7 +53,7 @@ os.environ['PYTHONPATH'] = os.environ['LD_PRELOAD'] = os.environ['BASH_ENV'] = '
 os.environ['PYTEST_ADDOPTS'] = '--collect-only'
 )";
 
-// What a caller's environment would say to interpreters, loaders, shells, compilers and git.
+// Variables of the caller's environment that change interpreters, loaders, shells, compilers and git.
 constexpr const char* kVariables[] = {"PYTHONPATH",
                                       "PYTHONHOME",
                                       "PYTHONSTARTUP",
@@ -129,7 +129,7 @@ Judgement JudgeTests(Host& host) {
     return Broken(
         "what an earlier check left behind changed the tests: " +
         (planted.result ? planted.result->status + " " + planted.result->failure_class : planted.process.err));
-  // The entry file must have come to its end, or nothing was planted.
+  // The entry file must have run to its end, or nothing was planted.
   if (json::parse(planted.result->text)["tier"] != "test")
     return Vacuous("the plant did not run: " + planted.result->stderr_text);
   const Outcome written = Test(host, kWriteTests);
@@ -138,7 +138,7 @@ Judgement JudgeTests(Host& host) {
   if (written.result->Find("FilesystemWriteViolation", "fs.write") == nullptr ||
       written.result->failure_class != "FilesystemWriteViolation")
     return Broken("the attempt to change them is not reported: " + written.result->failure_class);
-  // What was verified is what was hashed, whatever happened meanwhile: nothing but the entry file tells the two apart.
+  // The verified source is the hashed one, whatever happened meanwhile: only the entry file differs between the two.
   const auto digest = [](const Outcome& run) { return json::parse(run.result->text).value("source_digest", ""); };
   if (digest(written).size() != 64 || digest(written) != digest(Test(host, kWriteTests)) ||
       digest(written) == digest(control)) {

@@ -1,4 +1,4 @@
-// Makes whoever watches the tests disappear, or end ambiguously, in the hope that silence reads as success.
+// Kills the test driver, or makes it end ambiguously, in the hope that silence counts as success.
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Lies about time and identity: a clock of its own, work after the end, sources and limits that differ but look alike,
-// and another result at every turn.
+// Lies about time and identity: a false clock, work after the end, sources and limits that differ but look alike, and a
+// different result in every run.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,7 +81,7 @@ std::string FaultInDigests(Host& host) {
   return DigestOf(host, sources[0]) == DigestOf(host, sources[0]) ? "" : "a source's digest changes by itself";
 }
 
-// Whatever bounds a run is part of what its result is named by.
+// Every limit of a run is part of its result's identity.
 std::string FaultInPolicyDigest(Host& host) {
   std::set<std::string> digests;
   const auto digest_with = [&](const json& limits) {

@@ -36,13 +36,13 @@ std::string Ending(const Finished& process) {
   return text;
 }
 
-// Ended by the filter or the supervisor, not by its own fault.
+// Killed by the filter or the supervisor, not crashed.
 bool WasKilled(const ResultDocument& result) {
   return result.signal == SIGKILL || result.signal == SIGSYS || result.exit_code == 124;
 }
 
 // The fault in what the program saw; empty: none.
-std::string FaultInProgram(const Expectation& expect, const Outcome& run, const AttemptOutcome& outcome) {
+std::string FaultInProgram(const ParkedSetup& expect, const Outcome& run, const AttemptOutcome& outcome) {
   if (run.process.timed_out) return "Caisson did not end";
   if (!run.result) return "Caisson wrote no result: " + Ending(run.process);
   if (run.result->status == "error" || run.result->status == "rejected")
@@ -68,7 +68,7 @@ bool Matches(const Report& report, const ReportedViolation& violation) {
 }
 
 // The fault in what Caisson reported; empty: none.
-std::string FaultInReport(const Expectation& expect, const ResultDocument& result) {
+std::string FaultInReport(const ParkedSetup& expect, const ResultDocument& result) {
   for (const Report& report : expect.reports) {
     const bool reported = std::any_of(result.violations.begin(), result.violations.end(),
                                       [&](const ReportedViolation& violation) { return Matches(report, violation); });
@@ -111,7 +111,7 @@ std::optional<std::string> FaultInControl(const std::string& attempt_id, const O
   return std::nullopt;
 }
 
-void JudgeAttempt(const Expectation& expect, const Outcome& run, AttemptOutcome* outcome) {
+void JudgeAttempt(const ParkedSetup& expect, const Outcome& run, AttemptOutcome* outcome) {
   outcome->program = run.Saw(outcome->id);
   outcome->result = run.result;
   outcome->died = !outcome->program && run.result && WasKilled(*run.result);

@@ -1,4 +1,4 @@
-// From what happened to a verdict. Pure: the unit tests call it with made-up happenings.
+// Turns observations into a verdict. Pure: the unit tests call it with made-up observations.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace caisson::escape {
 
-// One attempt: what it did bare, what it saw inside, what Caisson said.
+// One attempt: its result bare, its observation inside, and Caisson's report.
 struct AttemptOutcome {
   std::string id;
   bool reaches_kernel = false;
@@ -36,7 +36,7 @@ struct RowOutcome {
 std::optional<std::string> FaultInControl(const std::string& attempt_id, const Outcome& control);
 
 // Fills verdict, reason and stopped_by of an attempt whose control escaped.
-void JudgeAttempt(const Expectation& expect, const Outcome& run, AttemptOutcome* outcome);
+void JudgeAttempt(const ParkedSetup& expect, const Outcome& run, AttemptOutcome* outcome);
 
 // Fills verdict and summary from the rest: one failure fails the row, and a row in which nothing ran is skipped.
 void JudgeRow(RowOutcome* outcome);

@@ -1,4 +1,4 @@
-// For probes and judges: what travels beside the bytes of a unix socket. Each call moves one byte with it.
+// For probes and judges: ancillary data of unix sockets. Each call transfers one byte with it.
 #pragma once
 
 #include <vector>

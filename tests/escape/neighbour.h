@@ -1,5 +1,5 @@
-// For judges: a process that stays while another one looks for it or suffers from it. In a sandbox, or bare for the
-// control. Its probe does its work, calls SayReadyAndWait, and ends when the judge lets it go.
+// For judges: a process that stays while another one searches for it or is disturbed by it. In a sandbox, or bare for
+// the control. Its probe does its work, calls SayReadyAndWait, and ends when the judge releases it.
 //
 //   Neighbour a = Neighbour::InSandbox(host, "D03/make", {{"SELFTEST_KEY", key}});
 //   if (!a.ready()) return Broken("...: " + a.End().process.err);
@@ -56,7 +56,7 @@ class Neighbour {
   bool ready() const { return ready_; }
   Process& process() { return sandbox_.process; }
 
-  // Lets it go and waits for its end.
+  // Releases it and waits for its end.
   Outcome End(int timeout_ms = kPatienceMs) {
     hold_.Reset();
     return host_.Finish(std::move(sandbox_), timeout_ms);
@@ -81,7 +81,7 @@ class Neighbour {
 
   Host& host_;
   Sandbox sandbox_;
-  UniqueFd hold_;  // its standard input ends when this goes
+  UniqueFd hold_;  // its standard input closes with this object
   bool ready_ = false;
 };
 

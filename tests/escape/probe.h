@@ -1,4 +1,5 @@
-// For the probes of a row: how they try things and say what they saw. Runs: in the sandbox, and bare as the control.
+// For the probes of a row: functions to make attempts and report observations. Runs: in the sandbox, and bare as the
+// control.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ Observation Escaped(std::string detail);
 Observation Partial(std::string detail);
 Observation NotApplicable(std::string why);
 
-// A system call by its number, past the C library's opinions. The result, or the negative errno.
+// A system call by its number, without the C library's checks. The result, or the negative errno.
 template <typename... Arguments>
 long Call(long number, Arguments... arguments);
 
@@ -24,8 +25,8 @@ Observation FromCall(long result, std::string what);
 // (escaped), anything else is a refusal.
 Observation FromHarmlessCall(long result, std::initializer_list<int> reached, std::string what);
 
-// For a call that must not even be answered: an answer, whatever it says, is the escape. The sandbox kills for it, so
-// it never comes. Give it arguments that do nothing.
+// For a call that the sandbox must answer with a kill: any answer of the kernel is an escape. Use arguments that do
+// nothing.
 Observation Survived(long result, std::string what);
 
 // Many tries in one attempt, where none may work.
@@ -34,7 +35,7 @@ class Tally {
   void Add(std::string_view name, const Observation& observation);
   void Add(std::string_view name, long result) { Add(name, FromCall(result, {})); }
   // Blocked if every try was, with the first errno; escaped if every try was; else partial, which is a failure inside
-  // and proves too little outside. So no try can hide behind another.
+  // and proves too little outside. So one refused try cannot hide another that worked.
   Observation Sum() const;
   // For sweeps over things not every kernel has: one success is an escape.
   Observation SumAny() const;
@@ -58,9 +59,9 @@ Ended InChild(const std::function<int()>& body, unsigned seconds = 5);
 std::string ReadText(const std::string& path);
 bool WriteText(const std::string& path, std::string_view text, int* error = nullptr);
 
-// Of the canaries outside: "FILE" (path of a file nobody inside may reach), "PORT" (a listener on the host's loopback),
-// "ABSTRACT" (name of an abstract unix socket that listens on the host), "SECRET" (bytes of FILE, only in the control).
-// Given as CAISSON_CANARY_* in the environment; empty when it is not set.
+// Of the canaries outside: "FILE" (path of a file that no process inside may reach), "PORT" (a listener on the host's
+// loopback), "ABSTRACT" (name of an abstract unix socket that listens on the host), "SECRET" (bytes of FILE, only in
+// the control). Given as CAISSON_CANARY_* in the environment; empty when it is not set.
 std::string Canary(const char* name);
 
 // True in the control. Only for what must not be done to a host that is not ours, such as loading kernel modules.

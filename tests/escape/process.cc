@@ -137,7 +137,7 @@ Finished Process::Finish(int timeout_ms) {
   input_.Reset();
   const int64_t deadline = NowMs() + timeout_ms;
   int status = 0;
-  // A grandchild may hold the streams open for ever, so it is the process that is waited for.
+  // A grandchild may hold the streams open for ever, so wait for the process instead.
   while (pid_ > 0) {
     const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
     if (ended == pid_ || (ended < 0 && errno != EINTR)) break;

@@ -1,4 +1,4 @@
-// A row of the escape suite: one thing hostile code tries, and what must come of it.
+// A row of the escape suite: one technique of hostile code, and the required outcome.
 //
 // One file per row, named after it (a04_io_uring.cc), holding the probes and one registration:
 //
@@ -13,13 +13,12 @@
 //   });
 //
 // Nothing else lists it: the build takes every file of that form. An attempt is run twice by the harness, each time as
-// a process of its own (caisson-selftest --probe A04/setup): first with nothing in its way, where it must escape, or
-// the row proves nothing and is skipped; then in a sandbox, where it must be blocked as `expect` says. So a probe must
-// tell success by its effect where it can, and must not care where it runs. What would end the sandbox is an attempt of
-// its own.
+// a process of its own (caisson-selftest --probe A04/setup): first without a sandbox, where it must escape, or the row
+// proves nothing and is skipped; then in a sandbox, where it must be blocked as `expect` says. So a probe should detect
+// success by its effect, and must not depend on where it runs. A technique that ends the sandbox is a separate attempt.
 //
-// SAFETY: controls run on a machine other people use. What would harm it is either tried in namespaces of its own
-// (Place::kOwnNamespaces) or with arguments the kernel refuses after having looked at them (reaches_kernel).
+// SAFETY: controls run on a machine other people use. A harmful technique is tried either in its own namespaces
+// (Place::kOwnNamespaces) or with arguments that the kernel refuses after it has examined them (reaches_kernel).
 #pragma once
 
 #include <functional>
@@ -30,9 +29,9 @@ namespace caisson::escape {
 
 // What the program saw.
 enum class Seen {
-  kBlocked,        // it did not work; `error` says what the kernel said
+  kBlocked,        // it did not work; `error` is the kernel's answer
   kEscaped,        // it worked
-  kPartial,        // it did not work, but left or learnt something it should not have
+  kPartial,        // it did not work, but left or revealed something
   kNotApplicable,  // it could not be tried: proves nothing
 };
 
@@ -42,7 +41,7 @@ struct Observation {
   std::string detail;
 };
 
-// What an escape of this kind would mean; the classes are gVisor's.
+// The impact of an escape of this kind; the classes are gVisor's.
 enum class Severity {
   kEscape,
   kHostLeak,
@@ -54,7 +53,7 @@ enum class Severity {
   kIntegrity,   // a verdict or data that lies
 };
 
-// A violation that Caisson must report. What an attempt does not list must not be reported.
+// A violation that Caisson must report. Violations that an attempt does not list must not be reported.
 struct Report {
   std::string violation_class;  // "SyscallViolation"
   std::string reason;           // "syscall.ptrace"
@@ -64,8 +63,8 @@ struct Report {
 
 enum class Death { kNever, kPossible, kRequired };  // by SIGSYS or SIGKILL
 
-struct Expectation {
-  std::vector<int> errnos = {};      // what "blocked" may say; empty: anything
+struct ParkedSetup {
+  std::vector<int> errnos = {};      // permitted errnos of "blocked"; empty: any
   Death death = Death::kNever;       // a program that died this way was blocked too
   std::vector<Report> reports = {};  // empty: contained without a violation
   std::string failure_class = {};    // of the result; empty: that of a report, or none
@@ -73,13 +72,13 @@ struct Expectation {
 
 enum class Place {
   kHere,           // as the caller of the harness
-  kOrdinaryUser,   // as nobody when root runs the harness: where being root would explain a success
+  kOrdinaryUser,   // as the user "nobody" if root runs the harness: for attempts that succeed because of root
   kOwnNamespaces,  // with all capabilities in fresh user, mount, uts, ipc and network namespaces
 };
 
 struct Control {
   Place place = Place::kHere;
-  bool reaches_kernel = false;  // the probe harms nobody: it shows only that the kernel looks at the call
+  bool reaches_kernel = false;  // the probe is harmless: it shows only that the kernel examines the call
 };
 
 struct Attempt {
@@ -87,14 +86,14 @@ struct Attempt {
   std::function<Observation()> probe = {};  // this, or
   std::string python = {};                  // a program for python3; see kPythonPrelude in probe.h
   Control control = {};
-  Expectation expect = {};
+  ParkedSetup expect = {};
   std::vector<std::string> flags = {};  // more flags for `caisson run`
   bool judge_only = false;              // a tool of the row's judge: not tried by itself
 };
 
 enum class Verdict { kPass, kFail, kSkip };
 
-// What a judge found. A judge decides from the host's view, for what no single probe can tell.
+// A judge's finding. A judge decides from the host's view, where no single probe can decide.
 struct Judgement {
   Verdict verdict = Verdict::kSkip;
   std::string detail;

@@ -1,7 +1,7 @@
 // caisson-selftest: attacks a Caisson from inside and checks from outside that it held.
 //
-// One program in two parts: on the host it is the harness, and inside it is the probe (--probe ID). It knows nothing of
-// how Caisson works and runs the program that users run.
+// One program in two parts: on the host it is the harness, and inside it is the probe (--probe ID). It treats Caisson
+// as a black box and runs the program that users run.
 #include <limits.h>
 #include <signal.h>
 #include <sys/utsname.h>
@@ -100,7 +100,7 @@ int RunSuite(const Flags& flags, const std::vector<const Row*>& rows, const std:
   Host host(caisson);
   Canaries canaries(host.directory(), {caisson, host.selftest(), "/usr/bin/env", "/usr/bin/python3", "/bin/sh"});
   host.UseCanaries(&canaries);
-  // A machine that cannot start a sandbox at all has not held anything.
+  // A machine that cannot start a sandbox proves nothing.
   const Outcome first = host.Run({.command = {"/workspace/caisson-selftest", "--list"}});
   if (!first.result || first.result->status != "pass") {
     const std::string why = first.result ? first.result->message : "";

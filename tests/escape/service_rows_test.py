@@ -1,5 +1,5 @@
-"""The rows that attack the service from outside: group I. What each tries is where the rest of that part's tests are; here
-is which tests are a row, and they are run as one.
+"""The rows that attack the service from outside: group I. The attempts are in the test files of each part; this file
+lists the tests of each row and runs them as one.
 """
 
 import importlib.util
@@ -20,6 +20,14 @@ ROWS = {
     "I06 approvals: replayed, swapped, late, one's own, raced": ["service/service_test.py Approvals"],
     "I07 idempotency keys: other bodies, other tenants, all at once, after a restart": ["service/service_test.py Idempotency"],
     "I08 the audit log: injected, cut, edited, reordered, torn": ["integration/audit_command_test.py AuditVerify"],
+    "I09 answers: binary output that grows, readers that do not read": ["service/bounds_test.py I09Answers"],
+    "I10 quotas: a tenant's own, the machine's, and a launcher that is away": ["service/bounds_test.py I10Quotas"],
+    "I11 another tenant's archive by its hash": ["service/bounds_test.py I11Blobs"],
+    "I12 connections, streams, bodies and callbacks: too many, slow, without credentials": [
+        "service/bounds_test.py I12Connections"],
+    "I13 paths of the machine in messages to tenants": ["service/bounds_test.py I13Messages"],
+    "I14 decisions raced: which of them is recorded": ["service/bounds_test.py I14Decisions"],
+    "I15 archives: layers of compression, names in other forms of Unicode": ["service/bounds_test.py I15Archives"],
 }
 
 

@@ -10,8 +10,8 @@ using nlohmann::json;
 
 namespace {
 
-// On a starved machine somebody else's sandbox stands empty for seconds before it is filled. Only what is left costs
-// it.
+// On an overloaded machine the groups of another run's sandbox stay empty for seconds before processes enter. Only
+// groups that remain count as a failure.
 constexpr int kCanaryPatienceMs = 30'000;
 
 std::string Paint(const char* code, const std::string& text, bool colour) {
@@ -98,7 +98,7 @@ RowOutcome RunRow(const Row& row, Host& host, Canaries& canaries) {
     if (const auto fault = FaultInControl(tried.id, control)) tried.reason = *fault;
     outcome.attempts.push_back(std::move(tried));
   }
-  // What controls left behind must not be blamed on the sandboxes.
+  // Leftovers of controls must not be blamed on the sandboxes.
   canaries.Check();
   canaries.Arm();
   for (size_t i = 0; i < attempts.size(); ++i) {

@@ -1,4 +1,4 @@
-"""Archives as sources: what is in them is verified like a directory, and what a hostile one tries is refused whole."""
+"""Archives as sources: their contents are verified like a directory, and a hostile archive is refused as a whole."""
 
 import bz2
 import fcntl
@@ -162,7 +162,7 @@ HOSTILE = {
 @both_callers
 class HostileArchives:
     def setUp(self):
-        # Nothing came so far as to a sandbox; what could be left is the helper, whose name begins with the program's.
+        # No sandbox was started; only the helper could be left, whose name begins with the program's.
         self.addCleanup(wait_until, lambda: not processes(executable=self.binary), 5, "the helper's end")
 
     def refuse(self, path, words, *flags):
@@ -215,6 +215,7 @@ class GoodArchives:
     TREE = {
         "main.py": b"import os\nprint(open('data/\xc3\xa9.txt').read(), os.access('run.sh', os.X_OK), os.readlink('data/link'))\n",
         "data/\u00e9.txt": b"hello",
+        "data/e\u0301.txt": b"another file: names are bytes",
         "run.sh": b"#!/bin/sh\n",
         "/".join(["deep"] * 60) + "/x": b"x",
         "long/" + "n" * 250: b"pax",
@@ -239,7 +240,7 @@ class GoodArchives:
                 if not implied or not any(path.iterdir()):
                     members.append(member("./" + name, kind=tarfile.DIRTYPE, mode=0o700))
             else:
-                # Only "executable" is kept of a mode: neither set-user-id nor whom it belongs to.
+                # Only "executable" is kept of a mode: neither set-user-id nor the owner.
                 members.append(member(name, path.read_bytes(), mode=0o6755 if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else 0o600))
         return tar(member(".", kind=tarfile.DIRTYPE), *members)
 
@@ -334,7 +335,7 @@ class GoodArchives:
 
 
 class Helper(unittest.TestCase):
-    """The helper by itself: shut in before it reads."""
+    """The helper alone: it confines itself before it reads."""
 
     LIMITS = "4096,33554432,33554432,1024,64,100,1048576"
 
@@ -368,7 +369,7 @@ class Helper(unittest.TestCase):
             self.assertEqual(now[name], ["0" * 16], name)
         self.assertEqual(now["NoNewPrivs"], ["1"])
         limits = pathlib.Path(f"/proc/{process.pid}/limits").read_text()
-        for line in (r"Max open files +0 +0 ", r"Max processes +0 +0 ", r"Max file size +0 +0 ", r"Max cpu time +20 +21 "):
+        for line in (r"Max open files +0 +0 ", r"Max processes +0 +0 ", r"Max file size +0 +0 ", r"Max cpu time +10 +11 "):
             self.assertRegex(limits, line)
         out, _ = process.communicate(timeout=20)
         self.assertEqual((process.returncode, out[:1], out[-13:]), (0, b"f", b"." + bytes(12)))

@@ -202,6 +202,29 @@ class AgainstOpenssl(Attestations):
         # And a key of theirs signs for us.
         self.run_ok("attest", "sign", "--key", key, self.result)
 
+    def test_a_statement_about_a_session(self):
+        schema = json.loads((ROOT / "schemas/session_statement.schema.json").read_text(encoding="utf-8"))
+        statement = schema["examples"][0]
+        other = json.loads(json.dumps(statement))
+        other["subject"][0]["digest"]["sha256"] = "f" * 64  # not the transcript that the predicate names
+        for document, is_intact in ((statement, True), (other, False)):
+            body = canonical(document)
+            message = self.scratch("message", pae(TYPE, body))
+            signed = self.openssl("pkeyutl", "-sign", "-inkey", self.key, "-rawin", "-in", message).stdout
+            encode = lambda data: base64.b64encode(data).decode()
+            envelope = self.scratch(
+                "envelope", {"payload": encode(body), "payloadType": TYPE, "signatures": [{"sig": encode(signed)}]}
+            )
+            run = self.caisson("attest", "verify", "--key", self.public, "--json", envelope)
+            found = json.loads(run.stdout)
+            self.assertEqual((run.returncode, found["intact"]), (0, True) if is_intact else (1, False))
+            self.assertEqual(found["statement"], document if is_intact else None)
+            plain = self.caisson("attest", "verify", "--key", self.public, envelope)
+            self.assertIn(document["predicate"]["session_id"] if is_intact else "BROKEN", plain.stdout)
+            # It says nothing about a result.
+            with_result = self.caisson("attest", "verify", "--key", self.public, envelope, "--result", self.result)
+            self.assertEqual(with_result.returncode, 2)
+
 
 if __name__ == "__main__":
     unittest.main()

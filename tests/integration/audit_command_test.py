@@ -42,7 +42,7 @@ def chain(count):
     return records
 
 
-class AuditVerify(unittest.TestCase):
+class AuditCommand(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
@@ -53,6 +53,8 @@ class AuditVerify(unittest.TestCase):
             [BINARY, "audit", *map(str, arguments)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60
         )
 
+
+class AuditVerify(AuditCommand):
     def judge(self, records, *flags, tail=""):
         """Exit code, cause and line."""
         self.path.write_text("".join(canonical(record) + "\n" for record in records) + tail, encoding="utf-8")
@@ -121,6 +123,75 @@ class AuditVerify(unittest.TestCase):
         run = self.caisson("verify", self.path)
         self.assertEqual(run.returncode, 1)
         self.assertNotIn("\x1b", run.stdout)
+
+
+def session(transcript):
+    """The events of a session with this transcript."""
+    whole = {"lines": transcript.count(b"\n"), "bytes": len(transcript), "sha256": hashlib.sha256(transcript).hexdigest()}
+    events = []
+    for kind, members in [
+        ("session_opened", {"project": "/home/zoë/p", "profile": "session"}),
+        ("command_started", {"command": 1}),
+        ("command_finished", {"command": 1, "exit_code": 0}),
+        ("session_stopped", {"reason": "requested", "transcript": whole}),
+        ("applied", {"diff_digest": "d" * 64}),
+    ]:
+        events.append(
+            sealed(
+                {
+                    "schema_version": 1,
+                    "seq": len(events),
+                    "time": "2030-01-31T12:00:00.000Z",
+                    "session_id": "s-1",
+                    "type": kind,
+                    "prev": events[-1]["hash"] if events else "0" * 64,
+                    **members,
+                }
+            )
+        )
+    return events
+
+
+class SessionVerify(AuditCommand):
+    """The events of a session and its transcript, which this test writes and hashes itself."""
+
+    TRANSCRIPT = b'{"version":3,"term":{"cols":80,"rows":24}}\n[0.0,"m","make"]\n[0.1,"o","hello\\r\\n"]\n[0.1,"x","0"]\n'
+
+    def verify(self, events, transcript, *flags):
+        """Exit code, the faulty line of the events, and that of the transcript."""
+        self.path.write_text("".join(canonical(event) + "\n" for event in events), encoding="utf-8")
+        self.path.with_name("transcript.cast").write_bytes(transcript)
+        run = self.caisson("verify", self.path, "--json", *flags)
+        found = json.loads(run.stdout)
+        self.assertEqual(found["intact"], run.returncode == 0, run.stdout)
+        plain = self.caisson("verify", self.path, *flags)
+        self.assertEqual(plain.returncode, run.returncode)
+        self.assertEqual("BROKEN" in plain.stdout, run.returncode == 1)
+        line = lambda part: part and part["fault"] and part["fault"]["line"]
+        return run.returncode, line(found), line(found["transcript"])
+
+    def test_the_record_of_a_session(self):
+        text, events = self.TRANSCRIPT, session(self.TRANSCRIPT)
+        self.assertEqual(self.verify(events, text), (0, None, None))
+        edited = [dict(event) for event in events]
+        edited[2]["exit_code"] = 1
+        self.assertEqual(self.verify(edited, text), (1, 3, None))
+        self.assertEqual(self.verify(events[:1] + events[2:], text), (1, 2, None))
+        head = ("--head", f"4:{events[4]['hash']}")
+        self.assertEqual(self.verify(events, text, *head), (0, None, None))
+        self.assertEqual(self.verify(events[:4], text, *head), (1, 5, None))
+        lines = text.splitlines(keepends=True)
+        self.assertEqual(self.verify(events, b"".join(lines[:3])), (1, None, 4))
+        self.assertEqual(self.verify(events, text + b'[0.1,"o","forged"]\n'), (1, None, 5))
+        self.assertEqual(self.verify(events, text.replace(b"hello", b"hullo")), (1, None, 1))
+        self.assertEqual(self.verify(events, text.replace(b'"x"', b"x")), (1, None, 4))
+
+    def test_a_missing_transcript_is_missed(self):
+        self.verify(session(self.TRANSCRIPT), self.TRANSCRIPT)
+        self.path.with_name("transcript.cast").unlink()
+        run = self.caisson("verify", self.path)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("BROKEN  transcript.cast", run.stdout)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ class BadInput:
                 self.assertIn(name.encode(), done.stdout + done.stderr)
 
     def test_hostile_names(self):
-        """A name is data: it neither breaks the line nor talks to the terminal."""
+        """A name is data: it neither breaks the line nor sends escape sequences to the terminal."""
         for name in ("a\nb.py", "\x1b[31mred.py", os.fsdecode(b"\xff\xfe.py"), "x" * 300, "-", "--version-of-nothing"):
             with self.subTest(name):
                 done = self.caisson("verify", *(["--"] if name.startswith("-") else []), name)

@@ -1,6 +1,6 @@
 """The benchmark itself: every part runs, its numbers follow from its samples, and what is missing says why.
 
-Nothing is asserted of times: two rounds beside other tests say nothing about them.
+Times are not asserted: two rounds beside other tests say nothing about them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A program cannot talk its way to a verdict: to no violation it did not commit, to no pass it did not earn."""
+"""A program cannot forge a verdict: neither a violation that it did not commit nor a pass that it did not earn."""
 
 import json
 import pathlib
@@ -161,7 +161,7 @@ class Forgeries:
         self.assertEqual((result["status"], result["stdout"]), ("fail", FORGED_PASS))
 
     def test_an_earlier_check_cannot_prepare_a_later_one(self):
-        """What a check leaves running is dead when the next begins."""
+        """Processes that a check leaves are killed before the next check begins."""
         daemon = (
             "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    while True:\n"
             "      open('/scratch/alive', 'a').write('x'); time.sleep(0.002)\n  os._exit(0)\nos.wait()\n"

@@ -157,7 +157,7 @@ class Limits(Attacking):
         )
 
     def test_output_keeps_head_and_tail(self):
-        # The middle is left out. Written at once, so that all of it is in the pipe before anybody can be killed.
+        # The middle is left out. Written at once, so that all of it is in the pipe before the program can be killed.
         text = "os.write(1, b'HEAD' + b'.' * 40000 + b'TAIL')"
         result = self.attack(text, limits={"output_bytes": 20000})
         self.assert_fails_as(result, "OutputLimitViolation")

@@ -57,6 +57,8 @@ class Inside:
                 "/dev/full",
                 "/dev/random",
                 "/dev/urandom",
+                "/dev/tty",
+                "/dev/pts",
             ) and not mount.split()[4].startswith("/proc/"):
                 self.assertIn("nodev", options, mount)
 
@@ -102,9 +104,12 @@ class Inside:
         )
         self.assertEqual(
             self.look("sorted(os.listdir('/dev'))"),
-            ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"],
+            ["fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero"],
         )
-        self.assertEqual(self.look("[os.listdir(p) for p in ('/run', '/workspace', '/scratch', '/tmp')]"), [[]] * 4)
+        self.assertEqual(self.look("os.listdir('/dev/pts')"), ["ptmx"])  # the host's terminals are not there
+        self.assertEqual(
+            self.look("[os.listdir(p) for p in ('/run', '/workspace', '/scratch', '/tmp', '/var/cache')]"), [[]] * 5
+        )
         self.assertNotIn("root:$", self.look("pathlib.Path('/etc/passwd').read_text()"))
         self.assertFalse(self.look("os.path.exists('/etc/shadow')"))
 
@@ -211,6 +216,40 @@ class Inside:
             self.assertEqual(isolation["degraded"], [])
         self.assertEqual(isolation["cgroup"]["driver"] == "none", bool(isolation["degraded"]))
 
+    def test_every_wall_has_a_state_and_its_evidence(self):
+        result = self.verify("print(open('/proc/self/status').read())")
+        isolation = result["isolation"]
+        walls = {one["wall"]: one["state"] for one in isolation["walls"]}
+        self.assertTrue(all(one["evidence"] for one in isolation["walls"]))
+        counted = isolation["cgroup"]["driver"] != "none"
+        namespaces = ("user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time")
+        self.assertEqual(
+            walls,
+            {
+                **{f"namespaces.{name}": "enforced" for name in namespaces},
+                **{f"limits.{name}": "enforced" if counted else "watched" for name in ("memory_bytes", "processes")},
+                "limits.cpu": "absent" if any(one.startswith("cpu:") for one in isolation["degraded"]) else "enforced",
+                "id_range": "absent" if self.inside_user_is_caller() else "enforced",
+                **dict.fromkeys(
+                    ("no_new_privileges", "capabilities", "seccomp", "landlock", "read_only_root", "rlimits"), "enforced"
+                ),
+            },
+        )
+        self.assertEqual(isolation["cannot_observe"], [])
+        # The same that the workload sees of itself.
+        inside = dict(line.split(":\t", 1) for line in result["stdout"].splitlines() if ":\t" in line)
+        self.assertEqual(isolation["no_new_privs"], inside["NoNewPrivs"] == "1")
+        self.assertEqual(isolation["capabilities"] == [], int(inside["CapBnd"], 16) == 0)
+        self.assertEqual(inside["Seccomp"], "2")
+
+    def test_a_wall_given_up_is_absent(self):
+        profile = self.directory({"p.yaml": "version: 1\nname: mine\nextends: balanced\nnamespaces: [user, pid, mount, "
+                                            "network, uts, cgroup, time]\nlandlock: false\n"}) / "p.yaml"  # fmt: skip
+        isolation = self.verify("print(1)", flags=("--profile", profile))["isolation"]
+        absent = {one["wall"] for one in isolation["walls"] if one["state"] == "absent"}
+        self.assertLessEqual({"namespaces.ipc", "landlock"}, absent)
+        self.assertNotIn("ipc", isolation["namespaces"])
+
     def test_digests(self):
         first, again, other = (
             self.verify("print(1)"),
@@ -227,11 +266,27 @@ class Inside:
         result = self.verify("print(1)", mode="strict")
         self.assertEqual((result["status"], result["failure_class"]), ("rejected", "PolicyRejected"))
         self.assertIn("gvisor", result["message"])
-        self.assertEqual(result["decision"]["required_tier"], "gvisor")
+        self.assertEqual(result["decision"]["required_strength"], "gvisor")
         self.assertEqual(self.caisson("run", "--mode", "strict", "--", "true").returncode, 125)
 
-    def test_walls_of_strict_on_the_native_tier(self):
-        profile = self.directory({"p.yaml": "version: 1\nname: strict-here\nextends: strict\ntier: native\n"}) / "p.yaml"
+    def test_a_runtime_by_name_may_only_strengthen(self):
+        self.assertEqual(self.caisson("run", "--runtime", "native", "--", "true").returncode, 0)
+        for runtime in ("container", "gvisor", "microvm", "kubernetes"):
+            with self.subTest(runtime):
+                done = self.caisson("run", "--runtime", runtime, "--", "true")
+                self.assertEqual(done.returncode, 125)
+                self.assertIn(f"the runtime {runtime} is not part of this program, which has native, oci", done.stderr.decode())
+        result = self.verify("print(1)", flags=("--runtime", "microvm"))
+        self.assertEqual((result["status"], result["decision"]["runtime"]), ("rejected", None))
+        self.assertIn("microvm", result["message"])
+        result = self.verify("print(1)", mode="strict", flags=("--runtime", "native"))
+        self.assertEqual(result["status"], "rejected")
+        self.assertIn("needs the strength gvisor and the runtime native gives native", result["message"])
+        self.assertEqual(self.verify("print(1)", flags=("--runtime", "native"))["decision"]["runtime"], "native")
+        self.assertEqual(self.caisson("run", "--runtime", "docker", "--", "true").returncode, 125)
+
+    def test_walls_of_strict_on_the_native_runtime(self):
+        profile = self.directory({"p.yaml": "version: 1\nname: strict-here\nextends: strict\nstrength: native\n"}) / "p.yaml"
         source = "import os\nprint(sorted(n for n in os.listdir('/proc') if not n.isdigit()))"
         result = self.verify(source, flags=("--profile", profile))
         if self.verify("print(1)")["isolation"]["degraded"]:  # no cgroup: balanced accepts that, strict does not
@@ -242,7 +297,7 @@ class Inside:
         else:
             self.assert_passes(result)
             self.assertEqual(result["isolation"]["seccomp"]["profile"], "strict")
-            self.assertIn("tier", " ".join(result["isolation"]["degraded"]))
+            self.assertIn("strength", " ".join(result["isolation"]["degraded"]))
             self.assertNotIn("meminfo", result["stdout"])
 
     def test_resource_limits(self):

@@ -32,7 +32,7 @@ while :; do (exec -a MARKER-child sleep 0.005) & echo x > /scratch/f; wait $!; d
 """
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
-# A checkout below /tmp would be hidden by a /tmp of our own; then what others put there cannot be told from leftovers.
+# A private /tmp would hide a checkout below /tmp; without it, files of other programs cannot be told from leftovers.
 PRIVATE_TMP = STARTED_BY_ROOT and pathlib.Path("/tmp") not in find_binary().parents
 
 
@@ -140,20 +140,20 @@ class Killed:
         self.assert_nothing_left()
 
     def test_together_with_the_keeper(self):
-        """What nobody is left to clean up, the next run does."""
+        """The next run cleans up after a run whose cleanup process was killed too."""
         if self.AS_USER and self.caisson("run", "--result", self.home / "r.json", "--", "true").returncode == 0:
             driver = self.read_result((self.home / "r.json").read_text())["isolation"]["cgroup"]["driver"]
             (self.home / "r.json").unlink()
             if driver == "none":
                 self.assertEqual(cgroups() - self.before.groups, set())
-                return  # no cgroups, so no keeper and nothing stale
+                return  # no cgroups, so no cleanup and nothing stale
         process = self.start()
         wait_until(lambda: len(processes(self.marker)) > 8, 10, "the workload runs")
-        keepers = [pid for pid in processes(executable=self.binary) if self.name_of(pid) == "caisson-keeper"]
-        self.assertEqual(len(keepers), 1)
-        os.kill(keepers[0], signal.SIGSTOP)  # so that it cannot act between the two kills
+        cleanups = [pid for pid in processes(executable=self.binary) if self.name_of(pid) == "caisson-cleanup"]
+        self.assertEqual(len(cleanups), 1)
+        os.kill(cleanups[0], signal.SIGSTOP)  # so that it cannot act between the two kills
         process.send_signal(signal.SIGKILL)
-        os.kill(keepers[0], signal.SIGKILL)
+        os.kill(cleanups[0], signal.SIGKILL)
         process.wait(timeout=5)
         wait_until(
             lambda: processes(self.marker, self.binary) == {} or processes(self.marker, self.binary), 5, "processes"

@@ -1,4 +1,4 @@
-"""caisson-launcher: sandboxes made by another process are the same sandboxes, end as surely, and lend nobody rights.
+"""caisson-launcher: sandboxes created by another process are equal, end as reliably, and give their clients no rights.
 
 Each class runs three times: everything as root, everything as an ordinary user, and an ordinary user served by root's
 launcher.
@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import attacks
 from caisson import ORDINARY_ID, STARTED_BY_ROOT, CallerCase, check, end, processes, wait_until
 from launched_case import LaunchedCase, three_ways
-from launcher import KIND_EXECUTE, KIND_START, Launcher, RawClient
+from launcher import KIND_EXECUTE, KIND_START, VERSION, Launcher, RawClient
 
 LIMITS = {
     "command_timeout_ms": 10_000,
@@ -136,7 +136,7 @@ class Same:
 
 @three_ways
 class Ending:
-    """Whoever goes, and however: nothing is left, and others notice nothing."""
+    """Whichever process ends, and however: nothing is left, and other runs are not disturbed."""
 
     def test_twenty_at_a_time(self):
         def one(number):
@@ -232,7 +232,7 @@ class Bounded:
 
 
 class Members:
-    """What tests of the parked supervisors need."""
+    """Helpers for tests of parked supervisors."""
 
     def parked(self):
         """Process numbers of supervisors that wait for a run."""
@@ -324,7 +324,7 @@ class Parked(Members):
         self.assert_nothing_left()
 
     def test_the_pool_follows_demand(self):
-        wait_until(lambda: len(self.parked()) == 1, 10, "one member when nobody asks")
+        wait_until(lambda: len(self.parked()) == 1, 10, "one member without requests")
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             done = list(pool.map(lambda _: self.caisson("run", "--", "true").returncode, range(24)))
         self.assertEqual(done, [0] * 24)
@@ -356,7 +356,7 @@ class WithoutMemory(Members):
 
 @three_ways
 class Hostile:
-    """A client that keeps no rules loses its run and nothing else happens."""
+    """A client that breaks the protocol loses its run, and nothing else happens."""
 
     def setUp(self):
         super().setUp()
@@ -390,7 +390,7 @@ class Hostile:
 
     def test_another_version(self):
         with self.client.open(version=99) as run:
-            self.assertIn("version 2", self.client.last_words(run))
+            self.assertIn(f"version {VERSION}", self.client.last_words(run))
 
     def test_garbage_instead_of_a_start(self):
         for packet, words in (
@@ -442,12 +442,12 @@ class Hostile:
 
 
 class Rights(LaunchedCase):
-    """Root's launcher, asked by an ordinary user: he gets no right that he does not have."""
+    """Root's launcher with an ordinary user as its client: the user gains no right."""
 
     AS_USER = True
 
     def place(self):
-        """A directory of root's that everybody may enter, with files of both."""
+        """A directory of root's that every user may enter, with files of both."""
         top = self.directory({"mine": "mine\n"})
         os.chown(top, 0, 0)
         top.chmod(0o755)
@@ -481,7 +481,7 @@ class Rights(LaunchedCase):
         self.assertEqual(done.returncode, 125)
         self.assertIn(str(with_nobody.socket).encode(), done.stderr)
         self.assertIn(b"--allow-uid", done.stderr)
-        os.chmod(with_nobody.socket, 0o666)  # even if the file lets him in
+        os.chmod(with_nobody.socket, 0o666)  # even if the file's mode permits it
         done = subprocess.run(self.command("run", "--", "true"), env=environment, capture_output=True, cwd=self.home)
         self.assertEqual(done.returncode, 125)
         self.assertIn(b"the launcher was lost", done.stderr)

@@ -1,4 +1,4 @@
-"""Programs that do nothing wrong pass, and nothing is held against them."""
+"""Harmless programs pass without a violation."""
 
 import os
 import pathlib
@@ -96,8 +96,32 @@ class Python:
         self.assertEqual(self.verify("", checks=[check("nproc")], limits={"cpu": 1})["stdout"], "1\n")
         self.assertEqual(result["stdout"].split()[0], "1", "os.cpu_count()")
 
+    def test_a_large_process_that_starts_children(self):
+        """A child of vfork shares its parent's memory for a moment; it must be counted once."""
+        source = "import subprocess\nheld = b'x' * (90 << 20)\nfor _ in range(200): subprocess.run(['/bin/true'], check=True)"
+        self.assert_passes(self.verify(source, limits={"memory_bytes": 128 << 20}))
+
+    def test_memory_that_is_shared_or_given_back(self):
+        """Memory counted as a file is not counted again where it is mapped, nor after the file is gone."""
+        source = """
+            import mmap, os
+            def fill(fd):
+                os.ftruncate(fd, 70 << 20)
+                with mmap.mmap(fd, 70 << 20) as memory:
+                    for page in range(0, 70 << 20, 4096): memory[page] = 1
+            for _ in range(3):
+                fd = os.memfd_create('large')
+                fill(fd)
+                os.close(fd)
+                fd = os.open('/dev/shm/large', os.O_RDWR | os.O_CREAT)
+                fill(fd)
+                os.close(fd)
+                os.unlink('/dev/shm/large')
+        """
+        self.assert_passes(self.verify(textwrap.dedent(source), limits={"memory_bytes": 128 << 20, "scratch_bytes": 100 << 20}))
+
     def test_a_shell_whose_children_end_while_it_forks(self):
-        # With one processor a child has ended, and its parent has the signal, before anybody else is looked at. A shell's
+        # With one processor, a child has ended and its parent has the signal before another process runs. A shell's
         # handler does not restart calls, and fork is not known to be interrupted.
         processors = os.sched_getaffinity(0)
         self.addCleanup(os.sched_setaffinity, 0, processors)

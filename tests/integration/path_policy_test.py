@@ -63,8 +63,8 @@ class Paths:
         result, _ = self.ask(place, "rw")
         self.assertEqual(result["status"], "rejected")
         rules = (
-            "version: 1\nkind: policy\nname: test\nlock_owner: me\nrisk:\n  - {id: any, tier: native, why: test}\n"
-            "  - {id: writes, when: {asks: [rw_mount]}, tier: native, approval: owner, why: it stays}\n"
+            "version: 1\nkind: policy\nname: test\nlock_owner: me\nrisk:\n  - {id: any, strength: native, why: test}\n"
+            "  - {id: writes, when: {asks: [rw_mount]}, strength: native, approval: owner, why: it stays}\n"
             "overrides:\n  - {id: w, role: builder, reason: builds here, granted_by: me, expires: EXPIRES, "
             f"grant: {{write_path: {place}}}}}\n"
         )
@@ -91,13 +91,13 @@ class Paths:
         self.assertEqual([record["type"] for record in records], ["reject", "result", "admit", "result"])
         self.assertEqual(records[2]["details"]["overrides"][0]["kind"], "raise_limit")
         self.assertEqual(self.caisson("audit", "verify", log).returncode, 0)
-        # What cannot be recorded does not happen.
+        # An action that cannot be recorded does not happen.
         full = self.caisson("run", "--audit", "/dev/full", "--", "echo", "ran")
         self.assertEqual((full.returncode, full.stdout), (125, b""))
 
     def test_a_sensitive_place_by_name_only(self):
         rules = (
-            "version: 1\nkind: policy\nname: test\nlock_owner: me\nrisk:\n  - {id: any, tier: native, why: test}\n"
+            "version: 1\nkind: policy\nname: test\nlock_owner: me\nrisk:\n  - {id: any, strength: native, why: test}\n"
             "overrides:\n  - {id: s, role: reader, reason: needed, granted_by: me, expires: 2999-01-01T00:00:00Z, "
             "grant: {sensitive_path: {path: /etc/ssl, access: ro}}}\n"
         )

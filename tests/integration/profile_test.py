@@ -154,11 +154,14 @@ class Lines:
     def test_walls_that_must_stay(self):
         self.assert_refused("capabilities: [CAP_NET_RAW]\n", "capabilities.CAP_NET_RAW")
         self.assert_refused("no_new_privileges: false\n", "no_new_privileges")
-        self.assert_refused("network: {mode: allowlist, allow: [example.org]}\n", "network.mode")
 
-    def test_tier(self):
-        result = self.verify("print(1)", flags=("--profile", self.profile("tier: microvm\n")))
-        self.assertEqual((result["status"], result["decision"]["required_tier"]), ("rejected", "microvm"))
+    def test_network(self):
+        _, after = self.run_under("network: {mode: allowlist, allow: [example.org]}\n", "print(1)")
+        self.assert_lost(after, "network.mode")
+
+    def test_strength(self):
+        result = self.verify("print(1)", flags=("--profile", self.profile("strength: microvm\n")))
+        self.assertEqual((result["status"], result["decision"]["required_strength"]), ("rejected", "microvm"))
 
     def test_limits(self):
         timeout = self.verify(
@@ -197,6 +200,15 @@ class Lines:
         before, after = self.run_under("ignored_writes: [.mycache]\n", source)
         self.assert_fails_as(before, "FilesystemWriteViolation")
         self.assert_passes(after)
+
+    def test_probes(self):
+        source = "import contextlib, os\nwith contextlib.suppress(OSError): os.mkdir('/var/lib/mine')\n"
+        before, after = self.run_under("probes: [{write: /var/lib/mine, why: my program}]\n", source)
+        self.assert_fails_as(before, "FilesystemWriteViolation")
+        self.assert_passes(after)
+        (notice,) = after["notices"]
+        self.assertEqual((notice["probe"], notice["why"], notice["count"]), ("/var/lib/mine", "my program", 1))
+        self.assert_lost(after, "probes./var/lib/mine")
 
     def test_on_violation(self):
         source = "import contextlib\nwith contextlib.suppress(OSError): open('/workspace/x', 'w')\n"

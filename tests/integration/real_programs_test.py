@@ -1,8 +1,8 @@
-"""Programs nobody here wrote do inside the sandbox what they do outside.
+"""Third-party programs behave inside the sandbox as they do outside.
 
 CPython's own tests, a build of GoogleTest from its Debian sources, git, node's test runner: the same command runs as an
-ordinary user outside and inside, and what it reports is compared, item by item. tests/support/real_programs/differences.py
-has the differences that are meant; stress-ng shows that limits end what no limit of its own does.
+ordinary user outside and inside, and its reports are compared item by item. tests/support/real_programs/differences.py
+lists the intended differences; stress-ng shows that limits end programs that do not end by themselves.
 
 CAISSON_REAL_PROGRAMS=1 runs the long ones too: CPython's own tests, a build of GoogleTest and stress-ng. With =all more
 modules of CPython's tests are run, which takes about ten minutes.
@@ -87,7 +87,7 @@ def bare_environment(home):
 
 
 class Twice(CallerCase):
-    """Runs one command outside, as the caller himself, and inside."""
+    """Runs one command outside, as the caller's user, and inside."""
 
     AS_USER = True
 

@@ -198,7 +198,7 @@ class RuncTest(CallerCase):
         self.assertEqual(code == 0, result["status"] == "pass", f"{name}: {code} {out} {err}\n{self.story(result)}")
         return code, out, err
 
-    def test_the_container_and_the_native_tier_agree(self):
+    def test_the_container_and_the_native_runtime_agree(self):
         bundle = self.bundle()
         for name, (text, wanted_out, wanted_code, passes) in PROBES.items():
             with self.subTest(program=name):
@@ -249,7 +249,7 @@ class RuncTest(CallerCase):
         )
 
     def test_the_strict_filter(self):
-        path = self.directory({"p.yaml": "version: 1\nname: strict-here\nextends: strict\ntier: native\n"}) / "p.yaml"
+        path = self.directory({"p.yaml": "version: 1\nname: strict-here\nextends: strict\nstrength: native\n"}) / "p.yaml"
         bundle = self.bundle(path)
         cases = {
             "hello": ("print('hello')", 0, "hello\n"),
@@ -435,7 +435,7 @@ def job_faults(documents, profile):
     if "ttlSecondsAfterFinished" not in job["spec"]:
         faults.append("kept for ever")
     pod = job["spec"]["template"]["spec"]
-    if pod.get("runtimeClassName") != {"native": None, "gvisor": "gvisor", "microvm": "kata"}[profile["tier"]]:
+    if pod.get("runtimeClassName") != {"native": None, "container": None, "gvisor": "gvisor", "microvm": "kata"}[profile["strength"]]:
         faults.append("runtime class")
     container = pod["containers"][0]
     if int(container["resources"].get("limits", {}).get("memory", 1 << 60)) > limits["memory_bytes"]:
@@ -572,7 +572,7 @@ class DocumentTest(unittest.TestCase):
         text = (REPOSITORY / "docs/operator/lsm-profiles.md").read_text()
         shown = subprocess.run([workbench().binary, "policy", "show", "--json"], capture_output=True).stdout
         # What describes a profile, or what only the supervisor acts on.
-        others = {"version", "name", "extends", "description", "ignored_writes", "on_violation", "allow_degraded"}
+        others = {"version", "name", "extends", "description", "ignored_writes", "probes", "on_violation", "allow_degraded"}
         for key in set(json.loads(shown)) - others:
             self.assertRegex(text, rf"(?m)^\| [^|]*`{key}[`.]", key)
 

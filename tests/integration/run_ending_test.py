@@ -50,13 +50,14 @@ class Documents(Running):
         self.run_inside("sh", "-c", "echo x > /workspace/x", flags=["--events", path])
         lines = self.events(path)
         self.assertEqual(
-            [event["type"] for event in lines], ["sandbox_started", "violation", "sandbox_stopped", "result"]
+            [event["type"] for event in lines],
+            ["admitted", "sandbox_started", "check_started", "violation", "check_finished", "sandbox_stopped", "result"],
         )
-        isolation = lines[0]["isolation"]
+        isolation = lines[1]["isolation"]
         self.assertEqual(len(isolation["namespaces"]), 8)
         self.assertEqual(len(isolation["seccomp"]["sha256"]), 64)
-        self.assertEqual(lines[1]["violation"]["evidence"]["path"], "/workspace/x")
-        validate(lines[3]["result"], "verification_result.schema.json")
+        self.assertEqual(lines[3]["violation"]["evidence"]["path"], "/workspace/x")
+        validate(lines[6]["result"], "verification_result.schema.json")
 
     def test_events_of_verify(self):
         place = self.directory({"main.py": "print(1)\n"})
@@ -78,7 +79,7 @@ class Documents(Running):
 
     def test_events_on_standard_output(self):
         done = self.run_inside("true", flags=["--events", "-"])
-        self.assertEqual([json.loads(line)["type"] for line in done.stdout.splitlines()][0], "sandbox_started")
+        self.assertEqual([json.loads(line)["type"] for line in done.stdout.splitlines()][1], "sandbox_started")
 
     def test_dry_run(self):
         place = self.directory({"main.py": "print(1)\n"})

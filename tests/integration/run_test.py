@@ -1,4 +1,4 @@
-"""caisson run: what passes through, what does not, which exit code comes back, and that nothing stays."""
+"""caisson run: what passes through, what does not, exit codes, and that nothing is left."""
 
 import hashlib
 import os
@@ -36,7 +36,8 @@ class ExitCodes(Running):
         for flags in (
             ["--no-such-flag"],
             ["--network", "host"],
-            ["--allow-domain", "example.org"],
+            ["--allow-domain", "*.com"],
+            ["--network", "none", "--allow-domain", "example.org"],
             ["--mode", "lax"],
             ["--profile", "none"],
             ["--memory", "much"],
@@ -137,7 +138,7 @@ class Streams(Running):
         self.assertEqual(self.run_inside("true", input=b"x" * (1 << 20), timeout=20).returncode, 0)
 
     def test_silent_input_does_not_hang(self):
-        """A pipe that nobody writes to or closes must not keep a finished command waiting."""
+        """A pipe that stays open without data must not keep a finished command waiting."""
         process = self.popen("run", "--", "echo", "done", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(end, process)
         self.assertEqual(process.wait(timeout=10), 0)

@@ -69,10 +69,10 @@ class AsRoot(Procedures):
         self.addCleanup(end, process)
         workload = f"{marker}-sleep".encode()
         wait_until(lambda: any(line.startswith(workload) for line in processes(marker).values()), 10, "the workload runs")
-        (keeper,) = self.keepers()
-        os.kill(keeper, signal.SIGSTOP)  # so that it cannot act between the two kills
+        (cleanup,) = self.cleanups()
+        os.kill(cleanup, signal.SIGSTOP)  # so that it cannot act between the two kills
         process.send_signal(signal.SIGKILL)
-        os.kill(keeper, signal.SIGKILL)
+        os.kill(cleanup, signal.SIGKILL)
         process.wait(timeout=5)
         wait_until(lambda: processes(marker, self.binary) == {} or processes(marker, self.binary), 5, "processes")
         stale = {path for path in cgroups() - before.groups if not foreign_cgroup(path, self.binary)}
@@ -80,16 +80,16 @@ class AsRoot(Procedures):
         look, run, again = self.commands("leftovers")
         self.assertLessEqual(stale, set(self.shell(look).stdout.split()))
         self.assertEqual(self.shell(run).returncode, 0)
-        # The number may have been given to somebody else's run since; then the group is not ours any more.
+        # Another run may have taken the number since; then the group is not ours any more.
         left = stale & set(self.shell(again).stdout.split())
         self.assertEqual({path for path in left if not foreign_cgroup(path, self.binary)}, set())
         before.assert_none()
 
-    def keepers(self):
+    def cleanups(self):
         found = []
         for pid in processes(executable=self.binary):
             try:
-                if pathlib.Path("/proc", str(pid), "comm").read_text().strip() == "caisson-keeper":
+                if pathlib.Path("/proc", str(pid), "comm").read_text().strip() == "caisson-cleanup":
                     found.append(pid)
             except OSError:
                 pass
@@ -122,7 +122,7 @@ class AsUser(Procedures):
 
     def test_no_user_namespaces(self):
         need_tool("user", "unshare")
-        # A user namespace of one's own has settings of its own: there user namespaces can be switched off for us alone.
+        # A new user namespace has its own settings: there user namespaces can be switched off for this test alone.
         prefix = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c",
                   'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")  # fmt: skip
         if self.shell("true", prefix).returncode != 0:
@@ -221,7 +221,7 @@ class FaultyFiles:
         for lines, message in (
             ("rules: []\n", "unknown key"),
             ("risk: []\noverrides: [{id: a}]\n", "an override needs reason"),
-            ("risk: [{id: a, tier: native}]\n", "a rule needs id, tier and why"),
+            ("risk: [{id: a, strength: native}]\n", "a rule needs id, strength and why"),
         ):
             with self.subTest(lines):
                 text = "version: 1\nkind: policy\nname: p\nlock_owner: o\n" + lines

@@ -1,4 +1,4 @@
-"""The service's HTTP API from outside: who gets in, what is refused, and what comes back.
+"""The service's HTTP API from outside: authentication, refusals and answers.
 
 Rows I01 to I05 and I09 of the attack catalogue are the classes named after them.
 """
@@ -175,7 +175,10 @@ class I03AccessTest(ApiCase):
         self.assertEqual((stat.S_ISSOCK(mode), stat.S_IMODE(mode)), (True, 0o600))
         inodes = set()
         for fd in os.listdir(f"/proc/{self.service.process.pid}/fd"):
-            link = os.readlink(f"/proc/{self.service.process.pid}/fd/{fd}")
+            try:
+                link = os.readlink(f"/proc/{self.service.process.pid}/fd/{fd}")
+            except FileNotFoundError:
+                continue  # closed meanwhile
             inodes.update(re.findall(r"socket:\[(\d+)\]", link))
         listening = []
         for table in ("tcp", "tcp6"):
@@ -249,7 +252,7 @@ class I03GuessingTest(ApiCase):
 
 
 class I04ParserTest(ApiCase):
-    # A request that would be taken, behind each that is refused: it must never be executed.
+    # An acceptable request after each refused one: it must never be executed.
     def second(self):
         body = json.dumps({**REQUEST, "request_id": "smuggled"}).encode()
         return (b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d"
@@ -596,7 +599,7 @@ class TlsTest(unittest.TestCase):
         command = [service.programs / "caisson", "list", "--json"]
         done = subprocess.run(command, env=environment, capture_output=True)
         self.assertEqual((done.returncode, json.loads(done.stdout)), (0, {"jobs": []}), done.stderr)
-        # A certificate nobody vouches for, and one for another name.
+        # A certificate without a trusted issuer, and one for another name.
         for change in ({"SSL_CERT_FILE": "/dev/null"}, {"CAISSON_URL": f"https://127.0.0.2:{port}"}):
             done = subprocess.run(command, env=environment | change, capture_output=True)
             self.assertEqual(done.returncode, 4, done.stdout)

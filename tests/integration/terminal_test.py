@@ -48,7 +48,7 @@ class Terminal:
                 raise AssertionError(f"no {pattern!r} within {seconds} s; the screen shows {self.text!r}")
             try:
                 data = os.read(self.fd, 65536)
-            except OSError:  # EIO: nobody is at the other end
+            except OSError:  # EIO: the other end is closed
                 data = b""
             if not data:
                 raise AssertionError(f"ended without {pattern!r}; the screen shows {self.text!r}")
@@ -111,9 +111,10 @@ class OnATerminal:
             "--",
             "python3",
             "-c",
-            "import os; print([os.isatty(n) for n in range(3)], os.path.exists('/dev/tty'))",
+            "import errno, os\nprint([os.isatty(n) for n in range(3)])\n"
+            "try: os.open('/dev/tty', os.O_RDWR)\nexcept OSError as error: print(errno.errorcode[error.errno])",
         )
-        self.assertEqual(done.stdout, b"[False, False, False] False\n")
+        self.assertEqual(done.stdout, b"[False, False, False]\nENXIO\n")
 
     def test_size_and_its_changes(self):
         terminal = self.open(
@@ -175,7 +176,7 @@ class OnATerminal:
         self.before.assert_none()
 
     def test_our_terminal_is_as_before(self):
-        """Whatever the workload does, the caller gets his terminal back in the mode he left it in."""
+        """Whatever the workload does, the caller's terminal is restored to its earlier mode."""
         for script, code in (("stty raw -echo; exit 3", 3), ("kill -9 $$", 137), ("sleep 60", 124)):
             with self.subTest(script=script):
                 terminal = Terminal(

@@ -16,9 +16,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from support import caisson  # noqa: E402
 from support.service import Service  # noqa: E402
 
-# What of a result depends on the source and the verdict alone. Two machines may differ in the rest, and two runs do.
+# The members of a result that depend only on the source and the verdict. The others may differ between machines and
+# runs.
 SAME = ("status", "failure_class", "terminal_event", "tier", "exit_code", "source_digest", "skipped_checks", "mode")
-FOREIGN_ID = 12345  # neither root nor whoever runs this
+FOREIGN_ID = 12345  # neither root nor the user that runs this test
 SLOW = "import time\ntime.sleep(600)\n"
 
 

@@ -1,5 +1,5 @@
-"""Python forked from a warm interpreter: it behaves as one that was executed, shares nothing with its siblings, and what
-one does to itself is never seen by the next.
+"""Python forked from a warm interpreter: it behaves as an executed interpreter, shares nothing with its siblings, and
+its changes are never visible to the next.
 """
 
 import hashlib

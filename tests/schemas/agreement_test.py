@@ -1,4 +1,4 @@
-"""Schema and parser on documents nobody thought of: every valid document of the corpus, changed in one place.
+"""Schema and parser on documents that no person wrote: every valid document of the corpus, changed in one place.
 
 The parser may never accept what the schema refuses. It may refuse what the schema accepts only for a reason listed here,
 each one something that JSON Schema cannot say.
@@ -7,7 +7,6 @@ each one something that JSON Schema cannot say.
 import copy
 import json
 import os
-import pathlib
 import re
 import subprocess
 import unittest
@@ -25,8 +24,10 @@ STRICTER = [
     r"is a file, but .* needs a directory there",
     r"takes \d+ bytes; (at most|the kernel takes less than)",  # bytes, where a schema counts characters
     r"argv and env together take",
-    r"looks like an IP address|has a wildcard in an IP address|host name longer than",
-    r"is not what predicate.digests says it is",
+    r"looks like an IP address|has a wildcard in an IP address|is longer than 253 bytes|has a label longer than",
+    r"is too wide: anyone can register|names no class of destinations|is the sandbox's own loopback",
+    r"needs a port: an address|TLS to an address carries no server name|is no IPv6 address",
+    r"is not what predicate.(digests|transcript) says it is",
     r"number is too large|expected an integer, found a number",  # beyond what 64 bits hold
 ]
 
@@ -80,8 +81,8 @@ def value_at(document, path):
 def mutants(schema):
     """Each change is tried once in each kind of document, not in every document of the kind."""
     seen = set()
-    for file in documents(schema, "valid"):
-        document = json.loads(file.read_text(encoding="utf-8"))
+    for _, text in documents(schema, "valid"):
+        document = json.loads(text)
         kind = document.get("kind", document.get("type"))
         for path in places(document):
             changes = [(variant,) for variant in variants(value_at(document, path))] + ([()] if path else [])
@@ -101,7 +102,7 @@ def judge(schema, texts):
 
 class Agreement(unittest.TestCase):
     def test_on_changed_documents(self):
-        for schema in sorted(folder.name for folder in corpora()):
+        for schema in corpora():
             texts = list(mutants(schema))
             validator = validator_of(schema)
             verdicts = judge(schema, texts)

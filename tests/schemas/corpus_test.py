@@ -1,8 +1,7 @@
 """The published schemas, judged by a validator that shares no code with the program.
 
-corpus/ has a folder for each schema that the program also reads. The unit tests give the same documents to the program's
-own parsers; together they show that schema and parser agree. Documents in invalid_parser_only/ have faults that a schema
-cannot express, or that readers of JSON disagree about.
+corpus/ has a folder for each schema that the program also reads (corpus.py says how). The unit tests give the same
+documents to the program's own parsers; together they show that schema and parser agree.
 """
 
 import copy
@@ -11,10 +10,10 @@ import pathlib
 import re
 import unittest
 
+import corpus
 from jsonschema import Draft202012Validator, RefResolver
 
 HERE = pathlib.Path(__file__).resolve().parent
-CORPUS = HERE / "corpus"
 SCHEMAS = HERE.parent.parent / "schemas"
 
 RESULT = {
@@ -71,14 +70,15 @@ def schema_names():
 
 
 def corpora():
-    """The folders of JSON documents; those of YAML are profile_corpus_test.py's."""
-    return [folder for folder in sorted(CORPUS.iterdir()) if any(folder.glob("*/*.json"))]
+    """The schemas of JSON documents; profile_corpus_test.py judges those of YAML."""
+    return [schema for schema in corpus.schemas() if schema not in corpus.YAML_SCHEMAS]
 
 
-def documents(schema, kind):
-    paths = sorted((CORPUS / schema / kind).glob("*.json"))
-    assert paths, f"no documents in {CORPUS / schema / kind}"
-    return paths
+def documents(schema, verdict):
+    """(name, text) of each case."""
+    found = [(name, content.decode()) for name, content in corpus.cases(schema, verdict).items()]
+    assert found, f"no cases in {schema}/{verdict}.yaml"
+    return found
 
 
 class SchemaFiles(unittest.TestCase):
@@ -124,17 +124,17 @@ class SchemaFiles(unittest.TestCase):
 class Corpus(unittest.TestCase):
     def test_valid_documents_are_accepted(self):
         for schema in corpora():
-            validator = validator_of(schema.name)
-            for path in documents(schema.name, "valid"):
-                with self.subTest(schema=schema.name, document=path.name):
-                    validator.validate(json.loads(path.read_text(encoding="utf-8")))
+            validator = validator_of(schema)
+            for name, text in documents(schema, "valid"):
+                with self.subTest(schema=schema, document=name):
+                    validator.validate(json.loads(text))
 
     def test_invalid_documents_are_refused(self):
         for schema in corpora():
-            validator = validator_of(schema.name)
-            for path in documents(schema.name, "invalid"):
-                with self.subTest(schema=schema.name, document=path.name):
-                    self.assertFalse(validator.is_valid(json.loads(path.read_text(encoding="utf-8"))))
+            validator = validator_of(schema)
+            for name, text in documents(schema, "invalid"):
+                with self.subTest(schema=schema, document=name):
+                    self.assertFalse(validator.is_valid(json.loads(text)))
 
 
 class ResultSchema(unittest.TestCase):
@@ -202,6 +202,80 @@ class EventSchema(unittest.TestCase):
     def test_refuses_wrong_members(self):
         for change in ({"type": "started"}, {"seq": -1}, {"time": "yesterday"}, {"schema_version": "1"}):
             self.assertFalse(self.validator.is_valid({**EVENT, **change}), change)
+
+
+class SessionDiffSchema(unittest.TestCase):
+    """session_test validates what the program writes; these cases show that the schema can refuse."""
+
+    def setUp(self):
+        self.schema = load_schema("session_diff")
+        self.validator = validator_of("session_diff")
+        self.diff = self.schema["examples"][0]
+        self.added, self.modified = self.diff["changes"]
+
+    def change(self, change, **members):
+        return {**self.diff, "changes": [{**change, **members}]}
+
+    def accepts(self, document):
+        self.assertEqual([error.message for error in self.validator.iter_errors(document)], [])
+
+    def refuses(self, document):
+        self.assertFalse(self.validator.is_valid(document), document)
+
+    def test_valid_documents_are_accepted(self):
+        self.accepts(self.diff)
+        self.accepts({**self.diff, "changes": [], "a_later_member": 1})
+        link = {"type": "link", "mode": "0777", "link_target": "\ufffd", "link_target_base64": "/w=="}
+        self.accepts(self.change(self.added, path="\ufffd", path_base64="/w==", after=link))
+        self.accepts(self.change(self.added, host_removed=True))
+        for kind in ("directory", "fifo", "socket", "device"):
+            self.accepts(self.change(self.added, after={"type": kind, "mode": "0755"}))
+        self.accepts(self.change(self.modified, kind="deleted", after={"type": "absent"}))
+        self.accepts(self.change(self.modified, kind="type", after=link))
+        unread = {"type": "file", "mode": "4755", "bytes": 1 << 40}
+        for reason in self.schema["$defs"]["change"]["properties"]["refused"]["enum"]:
+            self.accepts(self.change(self.added, refused=reason, after=unread))
+
+    def test_needs_every_required_member(self):
+        for name in self.schema["required"]:
+            self.refuses({k: v for k, v in self.diff.items() if k != name})
+        for name in self.diff["summary"]:
+            self.refuses({**self.diff, "summary": {k: v for k, v in self.diff["summary"].items() if k != name}})
+        for name in self.added:
+            self.refuses({**self.diff, "changes": [{k: v for k, v in self.added.items() if k != name}]})
+        for name in ("type", "mode", "bytes"):
+            self.refuses(self.change(self.added, after={k: v for k, v in self.added["after"].items() if k != name}))
+
+    def test_refuses_wrong_members(self):
+        for change in ({"schema_version": 2}, {"schema_version": "1"}, {"digest": "0" * 63}, {"changes": {}}):
+            self.refuses({**self.diff, **change})
+        self.refuses({**self.diff, "summary": {**self.diff["summary"], "added": -1}})
+        wrong = (
+            {"path": ""},
+            {"path_base64": "/w"},
+            {"kind": "renamed"},
+            {"flags": ["dangerous"]},
+            {"flags": ["git", "git"]},
+            {"refused": ""},
+            {"refused": "link_leaves_tree"},
+            {"host_removed": False},
+        )
+        for members in wrong:
+            self.refuses(self.change(self.added, **members))
+        for facts in ({"mode": "644"}, {"mode": "0888"}, {"bytes": -1}, {"sha256": ""}, {"link_target": "x"}, {"type": "pipe"}):
+            self.refuses(self.change(self.added, after={**self.added["after"], **facts}))
+        self.refuses(self.change(self.added, after={"type": "link", "mode": "0777"}))
+        self.refuses(self.change(self.added, after={"type": "directory", "mode": "0755", "bytes": 1}))
+
+    def test_kind_and_entries_agree(self):
+        absent, file = self.added["before"], self.added["after"]
+        self.refuses(self.change(self.added, before=file))
+        self.refuses(self.change(self.added, after=absent))
+        for kind in ("deleted", "modified", "mode", "type"):
+            self.refuses(self.change(self.added, kind=kind))
+        self.refuses(self.change(self.modified, kind="deleted"))
+        for kind in ("modified", "mode", "type"):
+            self.refuses(self.change(self.modified, kind=kind, after=absent))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
 
 #include "attest/statement.h"
 #include "audit/audit_record.h"
+#include "session/session_events.h"
+#include "session/session_statement.h"
 #include "verify/approval.h"
 #include "verify/job_message.h"
 #include "verify/request.h"
@@ -22,6 +24,8 @@ std::string Judge(const std::string& schema, const std::string& document) {
   if (schema == "approval") return VerdictOn(caisson::verify::ParseApproval(document));
   if (schema == "audit_record") return VerdictOn(caisson::audit::ParseAuditRecord(document));
   if (schema == "attestation") return VerdictOn(caisson::attest::ParseStatement(document));
+  if (schema == "session_event") return VerdictOn(caisson::session::ParseSessionEvent(document));
+  if (schema == "session_statement") return VerdictOn(caisson::session::ParseSessionStatement(document));
   return "no such schema";
 }
 

@@ -54,7 +54,7 @@ class Round:
         for number in range(client, self.jobs, CLIENTS):
             program, _ = PROGRAMS[number % len(PROGRAMS)]
             while not self.stop.is_set():
-                # A client that hears nothing asks again: that is what the key is for.
+                # A client without an answer asks again with the same key.
                 with contextlib.suppress(OSError, http.client.HTTPException):
                     answer = self.service.submit(program, key=f"key-{number}")
                     if answer.status in (200, 202):

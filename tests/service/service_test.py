@@ -1,4 +1,4 @@
-"""The service from outside: what becomes of jobs, whatever happens to them. Runs on SQLite and on PostgreSQL."""
+"""The service from outside: the fate of jobs, also through failures. Runs on SQLite and on PostgreSQL."""
 
 import concurrent.futures
 import contextlib
@@ -21,7 +21,7 @@ from support import caisson, postgres  # noqa: E402
 from support.service import Service  # noqa: E402
 
 ENDS = {"succeeded", "failed", "rejected", "cancelled", "dead_lettered"}
-# A policy that asks for an approval of what everybody may submit.
+# A policy that demands an approval for an ordinary request.
 INSTALL = [{"name": "install", "tier": "run", "argv": ["/usr/bin/pip", "install", "nothing"]}]
 
 
@@ -86,6 +86,28 @@ class Jobs(ServiceCase):
         self.assertIn(refused.status, (400, 422))
         self.assertIn("memory_bytes", refused.json["detail"])
         self.assertEqual(service.request("POST", "/v1/jobs", "{").status, 400)
+
+    def test_installed_rules_are_obeyed(self):
+        """Without the key `policy`, the rules of /etc/caisson/policy.yaml count, as they do for the command line."""
+        if os.geteuid() != 0:
+            caisson.skip("root", "only root can show a service another /etc")
+        root = pathlib.Path(self.stack.enter_context(caisson.tempfile.TemporaryDirectory(prefix="caisson-test-")))
+        for name in ("etc/caisson", "work"):
+            (root / name).mkdir(parents=True)
+        rules = "version: 1\nkind: policy\nname: ours\nlock_owner: us\nrisk:\n  - {id: all, strength: microvm, why: because}\n"
+        (root / "etc/caisson/policy.yaml").write_text(rules)
+        service = Service()
+        self.addCleanup(service.__exit__)
+        shown = service.programs / "caissond"
+        wrapper = root / "caissond"
+        wrapper.write_text("#!/bin/sh\nmount -t overlay overlay -o "
+                           f"lowerdir=/etc,upperdir={root}/etc,workdir={root}/work /etc && exec {shown} \"$@\"\n")
+        wrapper.chmod(0o755)
+        with open(service.log, "ab") as log:
+            service.process = subprocess.Popen(["unshare", "-m", wrapper, "--config", service.config], stdin=subprocess.DEVNULL,
+                                               stdout=log, stderr=log, start_new_session=True)
+        caisson.wait_until(service._answers, 60, "caissond starts")
+        self.ends(service, service.submit("print(1)"), "rejected")
 
     def test_artifacts_and_archives(self):
         service = self.serve()

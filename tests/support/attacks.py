@@ -1,7 +1,7 @@
 """Attacks on the sandbox as Python source, and the ways in which a program can try to hide one.
 
-Every attack defines attack(). Every hiding place is a program around it; all but "plain" swallow what attack() raises
-and exit with 0, so that nothing but the sandbox's own evidence can tell what happened.
+Every attack defines attack(). Every hiding place is a program around it; all but "plain" swallow the exceptions of
+attack() and exit with 0, so that only the sandbox's own evidence shows what happened.
 """
 
 import textwrap

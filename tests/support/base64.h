@@ -1,4 +1,4 @@
-// Base64 written a second time, so that the program's own is not tested with itself.
+// A second implementation of Base64, so that the program's own is not tested against itself.
 #pragma once
 
 #include <string>

@@ -1,7 +1,8 @@
 """Helpers of the integration tests: start the program as root or as an ordinary user, and look at what it leaves.
 
-Nothing here knows how the program works inside. CAISSON_BIN names the program under test. CAISSON_MUST_RUN lists the
-kinds of tests that may not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape.
+Nothing here knows how the program works inside. CAISSON_BIN names the program under test. CAISSON_TEST_RUNTIME names
+the runtime that every run and verification uses instead of native. CAISSON_MUST_RUN lists the kinds of tests that may
+not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci.
 """
 
 import atexit
@@ -22,6 +23,8 @@ SCHEMAS = REPOSITORY / "schemas"
 TEST_DIRECTORIES = ("/tmp/caisson-test-", "/tmp/caisson-vm-", "/tmp/caisson-postgres-", "/tmp/caisson-tour-")  # the tests' own
 ORDINARY_ID = 65534  # nobody: exists everywhere and owns nothing
 STARTED_BY_ROOT = os.geteuid() == 0
+RUNTIME = os.environ.get("CAISSON_TEST_RUNTIME", "native")
+RUNTIME_FLAGS = () if RUNTIME == "native" else ("--runtime", RUNTIME)
 EXIT_CODES = {"pass": 0, "fail": 1, "cancelled": 1, "rejected": 3, "error": 4}
 VIOLATIONS = {
     "TimeoutViolation": "timeout",
@@ -78,7 +81,7 @@ def find_binary():
 
 
 class Workbench:
-    """One directory for a test process: a copy of the program that everybody may run, and a place for each caller.
+    """One directory for a test process: a copy of the program that every user may run, and a directory for each caller.
 
     The copy also makes this run's processes recognisable: no other run on the machine executes that file.
     """
@@ -89,9 +92,13 @@ class Workbench:
         self.root.chmod(0o755)
         self.binary = self.root / "caisson"
         self.intake = self.root / "caisson-intake"  # unpacks archives; the program looks for it beside itself
+        egress = self.root / "caisson-egress"  # relays for sandboxes with a network; likewise
+        agent = self.root / "caisson-agent"  # the witness inside containers; likewise
         # A stock kernel's guest has the program alone.
-        for source, copy in ((find_binary(), self.binary), (find_binary().with_name("caisson-intake"), self.intake)):
-            if copy == self.intake and not source.exists():
+        for source, copy in ((find_binary(), self.binary), (find_binary().with_name("caisson-intake"), self.intake),
+                             (find_binary().with_name("caisson-egress"), egress),
+                             (find_binary().with_name("caisson-agent"), agent)):  # fmt: skip
+            if copy != self.binary and not source.exists():
                 continue
             shutil.copyfile(source, copy)
             copy.chmod(0o755)
@@ -172,7 +179,7 @@ class Leftovers:
 
     @staticmethod
     def _files():
-        allowed = {"/run/caisson", "/run/caisson/slots", f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}
+        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson/slots", f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}
         found = set()
         for top in ("/tmp", "/run", "/run/caisson", "/dev/shm"):
             with contextlib.suppress(OSError):
@@ -202,6 +209,10 @@ class CallerCase(unittest.TestCase):
         super().setUpClass()
         if not cls.AS_USER and not STARTED_BY_ROOT:
             skip("root", f"{cls.__name__} needs the tests to be started by root")
+        if cls.AS_USER and RUNTIME != "native":
+            raise unittest.SkipTest(f"the runtime {RUNTIME} needs root")
+        if RUNTIME == "oci" and not any(shutil.which(program) for program in ("runc", "crun")):
+            skip("oci", "neither runc nor crun is installed")
         if cls.AS_USER and STARTED_BY_ROOT and shutil.which("setpriv") is None:
             skip("user", f"{cls.__name__} needs setpriv (package util-linux)")
         cls.home = workbench().home(cls.AS_USER)
@@ -278,7 +289,7 @@ class CallerCase(unittest.TestCase):
         return result
 
     def verify_path(self, path, *flags, timeout=120, env=None):
-        done = self.caisson("verify", "--json", *flags, path, timeout=timeout, env=env)
+        done = self.caisson("verify", "--json", *RUNTIME_FLAGS, *flags, path, timeout=timeout, env=env)
         self.assertIn(done.returncode, (0, 1, 3, 4), done.stderr.decode(errors="replace"))
         result = self.read_result(done.stdout)
         self.assertEqual(done.returncode, EXIT_CODES[result["status"]], result)
@@ -320,7 +331,7 @@ class Running:
     """How a mixin for `both_callers` uses caisson run."""
 
     def run_inside(self, *command, flags=(), **options):
-        return self.caisson("run", *flags, "--", *command, **options)
+        return self.caisson("run", *RUNTIME_FLAGS, *flags, "--", *command, **options)
 
     def output_of(self, *command, flags=(), **options):
         done = self.run_inside(*command, flags=flags, **options)

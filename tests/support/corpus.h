@@ -1,13 +1,14 @@
-// The documents below tests/schemas/corpus/<schema>/<kind>/, which corpus_test.py gives to an independent validator and
-// the unit tests give to the program's own parsers.
+// The cases of tests/schemas/corpus/<schema>/<verdict>.yaml (tests/schemas/corpus.py says how they are written).
+// corpus_test.py gives them to an independent validator, the unit tests give them to the program's own parsers.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -20,21 +21,36 @@ inline std::string Slurp(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-inline std::string Document(const std::string& schema, const std::string& kind, const std::string& name) {
-  return Slurp(std::filesystem::path(CAISSON_TEST_CORPUS) / schema / kind / (name + ".json"));
+// Documents by the name of their case.
+inline std::map<std::string, std::string> Cases(const std::string& schema, const std::string& verdict) {
+  const std::filesystem::path file = std::filesystem::path(CAISSON_TEST_CORPUS) / schema / (verdict + ".yaml");
+  std::map<std::string, std::string> cases;
+  for (const auto& entry : YAML::Load(Slurp(file))) {
+    std::string document = entry.second.Scalar();
+    if (entry.second.Tag() == "tag:yaml.org,2002:binary") {
+      const auto binary = entry.second.as<YAML::Binary>();
+      document.assign(reinterpret_cast<const char*>(binary.data()), binary.size());
+    }
+    const std::string name = entry.first.Scalar();
+    EXPECT_TRUE(cases.emplace(name, std::move(document)).second) << file << ": " << name;
+  }
+  return cases;
 }
 
-// `accepts` is bool(const std::string& text). Each folder must hold at least as many documents as named.
+inline std::string Document(const std::string& schema, const std::string& verdict, const std::string& name) {
+  return Cases(schema, verdict).at(name);
+}
+
+// `accepts` is bool(const std::string& text). Each verdict must have at least as many cases as named.
 template <typename Accepts>
 void ExpectAgreement(const std::string& schema, size_t valid, size_t invalid, size_t invalid_parser_only,
                      Accepts accepts) {
-  const auto judge = [&](const char* kind, size_t at_least, bool expected) {
-    std::vector<std::filesystem::path> paths;
-    const std::filesystem::path folder = std::filesystem::path(CAISSON_TEST_CORPUS) / schema / kind;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
-    std::sort(paths.begin(), paths.end());
-    EXPECT_GE(paths.size(), at_least) << folder;
-    for (const auto& path : paths) EXPECT_EQ(accepts(Slurp(path)), expected) << path;
+  const auto judge = [&](const char* verdict, size_t at_least, bool expected) {
+    const std::map<std::string, std::string> cases = Cases(schema, verdict);
+    EXPECT_GE(cases.size(), at_least) << schema << ' ' << verdict;
+    for (const auto& [name, document] : cases) {
+      EXPECT_EQ(accepts(document), expected) << schema << ' ' << verdict << ": " << name;
+    }
   };
   judge("valid", valid, true);
   judge("invalid", invalid, false);

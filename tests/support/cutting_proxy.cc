@@ -66,7 +66,8 @@ bool CuttingProxy::Pass(int from, int to, bool from_client) {
   const int number = ++commits_;
   if (number % 5 != 0) return true;
   ++cuts_;
-  // Every other time the server has done it when the client learns that it is alone; else it is still about it.
+  // Every other time the server has finished the COMMIT when the client notices the loss; otherwise the COMMIT is still
+  // running.
   if (number % 2 == 0) (void)::recv(to, buffer, sizeof buffer, 0);
   return false;
 }

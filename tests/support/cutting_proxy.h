@@ -26,7 +26,7 @@ class CuttingProxy {
  private:
   void Accept();
   void Forward(UniqueFd client);
-  // Passes on what one side says; false when it is over.
+  // Forwards bytes from one side; false at the end.
   bool Pass(int from, int to, bool from_client);
 
   const std::string server_path_;

@@ -1,4 +1,4 @@
-"""Starts a caisson-launcher for tests, and speaks to it as a client that keeps no rules."""
+"""Starts a caisson-launcher for tests, and talks to it as a client that breaks the protocol."""
 
 import os
 import pathlib
@@ -10,8 +10,8 @@ import subprocess
 from caisson import ORDINARY_ID, STARTED_BY_ROOT, find_binary, wait_until, workbench
 
 KIND_OPEN, KIND_START, KIND_EXECUTE, KIND_COLLECT = 0x80, 0x81, 0x82, 0x83
-KIND_ERROR = 0x8A
-VERSION = 2
+KIND_ERROR = 0x8B
+VERSION = 5
 WARMEST = 2
 
 

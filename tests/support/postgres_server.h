@@ -1,8 +1,8 @@
 // A real PostgreSQL server for the tests of one process: made in a temporary directory with Debian's binaries, reached
 // through a socket in that directory only. It writes to disk as in production (fsync on).
 //
-// Whatever ends the tests, the server goes with them: a process of its own waits for the end of a pipe that only they
-// hold, and then stops the server and removes its directory.
+// The server ends with the tests, however they end: a guard process waits for the end of a pipe that only the tests
+// hold, then stops the server and removes its directory.
 //
 // initdb refuses root, so as root the server belongs to "nobody".
 #pragma once
@@ -19,7 +19,7 @@ namespace caisson::testing {
 
 class PostgresServer {
  public:
-  // The one server of this process, started at the first call; nullptr, with the reason, when it could not be had.
+  // The one server of this process, started at the first call; nullptr, with the reason, if it could not be started.
   static PostgresServer* Get(std::string* reason);
   PostgresServer(const PostgresServer&) = delete;
   PostgresServer& operator=(const PostgresServer&) = delete;
@@ -27,9 +27,9 @@ class PostgresServer {
 
   // Where its socket is.
   const std::string& directory() const { return directory_; }
-  // A schema of its own, which is a database for all that the store does but is made much faster; gives its conninfo.
+  // Creates a schema, which serves the store like a database but is created much faster; returns its conninfo.
   std::string NewDatabase();
-  // As pulling the plug (SIGQUIT: no last words, recovery from the log afterwards), and starting again.
+  // Simulates a power failure (SIGQUIT: no clean shutdown, recovery from the log) and a restart.
   void Crash();
   void Start();
 
@@ -40,7 +40,7 @@ class PostgresServer {
   // Starts the process that waits.
   bool Guard();
 
-  static std::string As();  // the words before a command that make it the server's user's
+  static std::string As();  // the prefix that runs a command as the server's user
   // Runs a program as the server's user; its output goes to the server's log. Gives whether it exited with 0.
   bool Run(const std::string& program, const std::string& arguments) const;
   std::string Conninfo() const;

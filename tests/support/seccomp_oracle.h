@@ -1,5 +1,5 @@
-// What a profile of profiles/seccomp means, read from its JSON and with nothing shared with the compiler that makes the
-// filter: the second opinion that the compiled programs are compared with.
+// The meaning of a profile of profiles/seccomp, read from its JSON without code of the filter compiler: an independent
+// oracle for the compiled programs.
 #pragma once
 
 #include <linux/seccomp.h>

@@ -26,7 +26,7 @@ os.memfd_create('x')
 print(pathlib.Path('/proc/self/attr/current').read_text().strip('\0\n'))
 """
 
-# Each is refused by the profile and by nothing else here: root does it, on a host of his own.
+# Only the profile refuses these: they run as root, in a separate virtual machine.
 ATTEMPTS = r"""
 import ctypes, json, os, pathlib, signal, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)

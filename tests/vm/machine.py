@@ -57,7 +57,7 @@ KEPT_CONSOLE_BYTES = 64 << 10
 
 
 class Unavailable(Exception):
-    """The machine cannot be had here; the message says what to do."""
+    """The machine is not available here; the message says what to do."""
 
 
 @dataclasses.dataclass
@@ -310,7 +310,7 @@ def receive(frames, console, receiver, deadline):
 
 
 def execute(image, argv, identity="root", timeout=240, on_output=None, files=()):
-    """Boots, runs argv as "root", "user" (uid 1000) or "delegated" (a user with a cgroup of his own), switches off.
+    """Boots, runs argv as "root", "user" (uid 1000) or "delegated" (a user with a delegated cgroup), switches off.
     on_output(is_stderr, bytes) sees output as it comes. The guest has the tests, the program and these `files` where the
     checkout has them."""
     if not find_program("qemu-system-x86_64"):

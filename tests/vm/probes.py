@@ -5,8 +5,8 @@ result document, where there is one. Nothing is judged here: vm_test.py does tha
 
 Who:
   root       root, in a session of systemd's making
-  user       uid 1000, in a session that is not his to divide: no cgroup can be made
-  delegated  uid 1000, below a cgroup that was given to him, as systemd-run --user --scope does
+  user       uid 1000, in a session that is not delegated: no cgroup can be made
+  delegated  uid 1000, below a cgroup that was delegated to the user, as systemd-run --user --scope does
   no_cpu     the same, without the cpu controller, as older systemd delegates
   container  root in a cgroup namespace whose root group has processes, as in a privileged container
   no_userns  uid 1000 on a machine where sysctl kernel.unprivileged_userns_clone is 0
@@ -226,7 +226,7 @@ def main():
     kill_during_setup("root")
     try_everything("user")
 
-    # Root's runs turned cpu on in the root group; a user's slice has it only when somebody asks.
+    # Root's runs turned cpu on in the root group; a user's slice has it only on request.
     delegate("v", ["memory", "pids"])
     run("no_cpu", "true", [], ["/bin/true"])
     attempt("no_cpu", "doctor", ["doctor", "--json"])

@@ -1,8 +1,8 @@
 """The AppArmor profile that `caisson policy render` writes, loaded and enforced by a stock Debian kernel.
 
-A golden file shows only that the text stays as it is, and the parser only that it is well-formed. Here the kernel has the
-word: a workload works under it, and what it denies works without it. Skipped without QEMU, unless CAISSON_MUST_RUN
-lists "vm".
+A golden file shows only that the text stays as it is, and the parser only that it is well-formed. Here the kernel
+decides: a workload works under the profile, and a denied action works without it. Skipped without QEMU, unless
+CAISSON_MUST_RUN lists "vm".
 """
 
 import errno

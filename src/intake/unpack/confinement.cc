@@ -52,7 +52,7 @@ Status Limit(int resource, uint64_t soft, uint64_t hard, const char* name) {
 Status LimitResources(uint64_t memory_bytes, uint64_t cpu_seconds) {
   // The sanitizers reserve terabytes of addresses; such a build is for tests.
   if (!CAISSON_SANITIZED) CAISSON_TRY_VOID(Limit(RLIMIT_AS, memory_bytes, memory_bytes, "memory"));
-  // At the hard limit it would be killed without a signal that tells why.
+  // At the hard limit the kernel would send SIGKILL, which hides the reason.
   CAISSON_TRY_VOID(Limit(RLIMIT_CPU, cpu_seconds, cpu_seconds + 1, "CPU time"));
   CAISSON_TRY_VOID(Limit(RLIMIT_NOFILE, 0, 0, "descriptors"));
   CAISSON_TRY_VOID(Limit(RLIMIT_NPROC, 0, 0, "processes"));
@@ -69,34 +69,36 @@ Status DropPrivileges() {
   const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
   if (::syscall(SYS_capset, &header, none) != 0) return Error::System(errno, "drop capabilities");
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Error::System(errno, "set no_new_privs");
-  // Nobody waits for us once our reader is gone. Not earlier: becoming another user takes it back.
+  // End with the reader. Set here and not earlier, because changing the user resets it.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return Error::System(errno, "die with the parent");
   return {};
 }
 
-// One call that is allowed.
+// Allows one call.
 #define CAISSON_ALLOW(name) \
   BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-// One that is allowed unless it asks for memory that can be executed; its protection is the third argument.
+// Allows one call unless it asks for executable memory; the protection is its third argument.
 #define CAISSON_ALLOW_UNLESS_EXECUTABLE(name)                                                                     \
   BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 4),                                                          \
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 2 * sizeof(uint64_t)),             \
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS), \
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-Status LimitSystemCalls() {
+Status LimitSystemCalls(bool reads) {
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
       CAISSON_ALLOW(write),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(reads ? SYS_read : SYS_write), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
       CAISSON_ALLOW(brk),
       CAISSON_ALLOW(munmap),
       CAISSON_ALLOW(mremap),
       CAISSON_ALLOW(madvise),
       CAISSON_ALLOW(futex),
-      CAISSON_ALLOW(clock_gettime),  // where the clock cannot be read without the kernel
+      CAISSON_ALLOW(clock_gettime),  // for machines without a vDSO clock
       CAISSON_ALLOW(exit_group),
       CAISSON_ALLOW_UNLESS_EXECUTABLE(mmap),
       CAISSON_ALLOW_UNLESS_EXECUTABLE(mprotect),
@@ -110,10 +112,10 @@ Status LimitSystemCalls() {
 
 }  // namespace
 
-Status Confine(uint64_t memory_bytes, uint64_t cpu_seconds) {
+Status Confine(uint64_t memory_bytes, uint64_t cpu_seconds, bool reads) {
   CAISSON_TRY_VOID(LimitResources(memory_bytes, cpu_seconds));
   CAISSON_TRY_VOID(DropPrivileges());
-  return LimitSystemCalls();
+  return LimitSystemCalls(reads);
 }
 
 }  // namespace caisson::intake::unpack

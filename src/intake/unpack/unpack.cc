@@ -7,11 +7,15 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/words.h"
+#include "intake/unpack/decompressor.h"
+#include "intake/unpack/raw_names.h"
 
 namespace caisson::intake::unpack {
 namespace {
@@ -19,43 +23,65 @@ namespace {
 using policy::FileKind;
 using policy::PlannedFile;
 
-struct FreeReader {
-  void operator()(struct archive* reader) const { archive_read_free(reader); }
-};
-using Reader = std::unique_ptr<struct archive, FreeReader>;
-
-Error Fault(struct archive* reader, const std::string& name) {
-  const char* text = archive_error_string(reader);
-  return Error::Invalid((name.empty() ? "" : Quoted(name) + ": ") + (text != nullptr ? text : "cannot be read"));
-}
-
-// A zip file begins with an entry, or with the directory of none. What has something else in front may be two archives
-// at once, and which one is read must not depend on the reader.
+// A zip file begins with an entry, or with the directory of none. A file with other bytes in front may be two archives
+// at once, and different readers would read different ones.
 bool LooksLikeZip(std::string_view archive) {
   return archive.substr(0, 4) == "PK\3\4" || archive.substr(0, 4) == "PK\5\6";
 }
 
-Result<Reader> Open(std::string_view archive, ArchiveFormat format) {
+// What libarchive reads, in the order in which it must go.
+struct Input {
+  std::string zip;
+  std::unique_ptr<Decompressor> plain;
+  std::unique_ptr<RawNameTar> tar;
+  std::optional<Error> fault;  // of `tar`, which libarchive can only be told of by a number
+  Reader reader;
+};
+
+la_ssize_t ReadTar(struct archive* reader, void* data, const void** bytes) {
+  auto* input = static_cast<Input*>(data);
+  Result<std::string_view> next = input->tar->Next();
+  if (!next) {
+    input->fault = std::move(next).error();
+    archive_set_error(reader, EILSEQ, "cannot be unpacked");
+    return -1;
+  }
+  *bytes = next->data();
+  return static_cast<la_ssize_t>(next->size());
+}
+
+Error FaultOf(const Input& input, const std::string& name) {
+  return input.fault ? *input.fault : Fault(input.reader.get(), name);
+}
+
+Result<std::unique_ptr<Input>> Open(std::string_view archive, ArchiveFormat format) {
   const bool zip = LooksLikeZip(archive);
   if (format == ArchiveFormat::kZip && !zip) return Error::Invalid("does not begin like a zip file");
   if (format == ArchiveFormat::kTar && zip) return Error::Invalid("is a zip file, not tar");
-  Reader reader(archive_read_new());
-  if (reader == nullptr) return Error::System(ENOMEM, "open the archive");
-  // Nothing is enabled but what is listed here. ARCHIVE_WARN would mean that another program is to be started for it.
-  struct archive* raw = reader.get();
-  const bool ready = zip ? archive_read_support_format_zip_seekable(raw) == ARCHIVE_OK
-                         : archive_read_support_format_tar(raw) == ARCHIVE_OK &&
-                               archive_read_support_filter_gzip(raw) == ARCHIVE_OK &&
-                               archive_read_support_filter_xz(raw) == ARCHIVE_OK &&
-                               archive_read_support_filter_zstd(raw) == ARCHIVE_OK;
-  if (!ready) return Error::Unsupported("this libarchive was built without gzip, xz or zstd");
-  if (archive_read_open_memory(raw, archive.data(), archive.size()) != ARCHIVE_OK) return Fault(raw, "");
-  // Its own "none" and one around it. Wrapped again, a small file could unpack for hours to nothing.
-  if (archive_filter_count(raw) > 2) return Error::Invalid("is compressed more than once");
-  return reader;
+  auto input = std::make_unique<Input>();
+  input->reader.reset(archive_read_new());
+  struct archive* raw = input->reader.get();
+  if (raw == nullptr) return Error::System(ENOMEM, "open the archive");
+  // Nothing is enabled but what is listed here, and no filter.
+  if (zip) {
+    input->zip = archive;
+    ClearUtf8Marks(input->zip);
+    if (archive_read_support_format_zip_seekable(raw) != ARCHIVE_OK)
+      return Error::Unsupported("this libarchive was built without zip");
+    if (archive_read_open_memory(raw, input->zip.data(), input->zip.size()) != ARCHIVE_OK) return Fault(raw, "");
+    return input;
+  }
+  if (archive_read_support_format_tar(raw) != ARCHIVE_OK)
+    return Error::Unsupported("this libarchive was built without tar");
+  CAISSON_TRY(input->plain, Decompressor::Open([archive]() mutable -> Result<std::string_view> {
+                return std::exchange(archive, {});
+              }));
+  input->tar = std::make_unique<RawNameTar>([plain = input->plain.get()] { return plain->Next(); });
+  if (archive_read_open(raw, input.get(), nullptr, ReadTar, nullptr) != ARCHIVE_OK) return FaultOf(*input, "");
+  return input;
 }
 
-// As the rules have it: "./a" is "a", and a directory's slash at the end is not part of its name. The root is "".
+// Normalised: "./a" is "a", and the slash at the end of a directory is not part of its name. The root is "".
 std::string Normalised(std::string name, bool directory) {
   while (name.compare(0, 2, "./") == 0) name.erase(0, 2);
   if (directory) {
@@ -88,17 +114,17 @@ Result<FileKind> KindOf(struct archive_entry* entry, const std::string& name) {
   }
 }
 
-Status ReadBytes(struct archive* reader, struct archive_entry* entry, TreeRules& rules, PlannedFile& file,
+Status ReadBytes(const Input& input, struct archive_entry* entry, TreeRules& rules, PlannedFile& file,
                  const Limits& limits) {
-  // What it says of itself is no promise, but enough to stop before the first byte.
+  // The declared size is not trusted, but it is enough to stop before the first byte.
   if (archive_entry_size_is_set(entry) != 0 && archive_entry_size(entry) > 0 &&
       static_cast<uint64_t>(archive_entry_size(entry)) > limits.file_bytes) {
     return rules.Grow(file.path, static_cast<uint64_t>(archive_entry_size(entry)));
   }
   char chunk[65536];
   for (;;) {
-    const la_ssize_t count = archive_read_data(reader, chunk, sizeof(chunk));  // holes are filled with zeros
-    if (count < 0) return Fault(reader, file.path);
+    const la_ssize_t count = archive_read_data(input.reader.get(), chunk, sizeof(chunk));  // holes become zeros
+    if (count < 0) return FaultOf(input, file.path);
     if (count == 0) return {};
     CAISSON_TRY_VOID(rules.Grow(file.path, static_cast<uint64_t>(count)));
     file.bytes.append(chunk, static_cast<size_t>(count));
@@ -106,7 +132,7 @@ Status ReadBytes(struct archive* reader, struct archive_entry* entry, TreeRules&
 }
 
 // Nothing for the root directory, which is there anyway.
-Result<std::optional<PlannedFile>> ReadEntry(struct archive* reader, struct archive_entry* entry, TreeRules& rules,
+Result<std::optional<PlannedFile>> ReadEntry(const Input& input, struct archive_entry* entry, TreeRules& rules,
                                              const Limits& limits) {
   const char* stored_name = archive_entry_pathname(entry);
   if (stored_name == nullptr) return Error::Invalid("an entry's name cannot be read");
@@ -131,7 +157,7 @@ Result<std::optional<PlannedFile>> ReadEntry(struct archive* reader, struct arch
     case FileKind::kRegular:
       file.mode = (archive_entry_perm(entry) & 0111) != 0 ? 0755 : 0644;
       CAISSON_TRY_VOID(rules.Enter(file.path, kind));
-      CAISSON_TRY_VOID(ReadBytes(reader, entry, rules, file, limits));
+      CAISSON_TRY_VOID(ReadBytes(input, entry, rules, file, limits));
       break;
   }
   return std::optional<PlannedFile>(std::move(file));
@@ -141,15 +167,16 @@ Result<std::optional<PlannedFile>> ReadEntry(struct archive* reader, struct arch
 
 Status Unpack(std::string_view archive, ArchiveFormat format, const Limits& limits,
               const std::function<Status(const PlannedFile&)>& deliver) {
-  CAISSON_TRY(const Reader reader, Open(archive, format));
+  CAISSON_TRY(const std::unique_ptr<Input> input, Open(archive, format));
+  struct archive* reader = input->reader.get();
   TreeRules rules(limits, archive.size());
   for (;;) {
     struct archive_entry* entry = nullptr;
-    const int code = archive_read_next_header(reader.get(), &entry);
+    const int code = archive_read_next_header(reader, &entry);
     if (code == ARCHIVE_EOF) return {};
     // A warning too: something in the header was not understood.
-    if (code != ARCHIVE_OK) return Fault(reader.get(), "");
-    CAISSON_TRY(const std::optional<PlannedFile> file, ReadEntry(reader.get(), entry, rules, limits));
+    if (code != ARCHIVE_OK) return FaultOf(*input, "");
+    CAISSON_TRY(const std::optional<PlannedFile> file, ReadEntry(*input, entry, rules, limits));
     if (file) CAISSON_TRY_VOID(deliver(*file));
   }
 }
@@ -158,7 +185,7 @@ Status PrepareLibrary() {
   // libarchive turns the names of zip and pax entries from UTF-8 into the locale's own encoding.
   if (::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) return Error::Unsupported("this system has no locale C.UTF-8");
   ::iconv_close(::iconv_open("UTF-8", "UTF-8"));  // closing one that failed does nothing
-  // zip has local times. libc looks again and again for the zone of the machine, but only once for one that is named.
+  // zip has local times. libc repeatedly looks up the zone of the machine, but only once a named zone.
   ::setenv("TZ", "UTC0", 1);
   ::tzset();
   return {};

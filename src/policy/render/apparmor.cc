@@ -1,7 +1,7 @@
-// Paths are those a workload sees after the pivot. What is not allowed is denied; the explicit denials are for what an
-// administrator might otherwise add without seeing it, and they are logged.
+// Paths are those that a workload sees after the pivot. AppArmor denies everything that no rule allows; the explicit
+// denials guard against rules that an administrator might add by mistake, and AppArmor logs them.
 #include "policy/render.h"
-#include "policy/render/parts.h"
+#include "policy/render/container_terms.h"
 
 namespace caisson::policy::render {
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kReadAndRun[] = "mrix";
 constexpr char kChange[] = "mrwlkix";
-// Made up by the native tier.
+// The files that the native runtime creates.
 constexpr char kMadeEtc[] = "/etc/{passwd,group,nsswitch.conf,resolv.conf,hosts,hostname}";
 
 // A path in which every character stands for itself.
@@ -97,7 +97,7 @@ void WritePowers(const std::string& name, Writer& out) {
 }  // namespace
 
 Result<std::string> AppArmor(const Profile& profile) {
-  CAISSON_TRY(const bool memory_files, CallIsAllowed(profile, "memfd_create"));
+  CAISSON_TRY(const bool memory_files, CallIsAllowed(profile, "memfd_create", {}));
   const std::string name = "caisson-" + profile.name;
   Writer out;
   out.Raw("# The isolation profile " + profile.name + " for AppArmor 3.\n\nabi <abi/3.0>,\n\nprofile " + name +

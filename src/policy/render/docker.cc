@@ -1,5 +1,5 @@
 #include "policy/render.h"
-#include "policy/render/parts.h"
+#include "policy/render/container_terms.h"
 
 namespace caisson::policy::render {
 
@@ -7,14 +7,14 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// By Tier: the names under which their installers register themselves with Docker.
-constexpr const char* kRuntimes[] = {"runc", "runsc", "kata"};
+// By Strength: the names under which their installers register themselves with Docker.
+constexpr const char* kRuntimes[] = {"runc", "runc", "runsc", "kata"};
 
 ordered_json Tmpfs(const Profile& profile) {
   ordered_json areas = ordered_json::object();
   const std::string id = std::to_string(kInsideId);
   for (const WritableArea& area : WritableAreas(profile)) {
-    // "exec" because Docker's default is the opposite, and tests run what they build.
+    // "exec" because Docker's default is noexec, and tests run the programs that they build.
     areas[area.path] = "rw,nosuid,nodev,exec,mode=" + std::string(area.mode) + ",uid=" + id + ",gid=" + id +
                        ",size=" + std::to_string(area.bytes) + ",nr_inodes=" + std::to_string(area.inodes);
   }
@@ -31,7 +31,7 @@ ordered_json Mounts(const Profile& profile) {
   for (const ProfileMount& mount : profile.mounts) {
     const bool read_only = mount.access != Access::kReadWrite;
     ordered_json options = {{"Propagation", "rprivate"}};
-    // Or else what is mounted below the source stays writable when the kernel cannot do it.
+    // Otherwise mounts below the source stay writable on kernels that lack recursive read-only mounts.
     if (read_only) options["ReadOnlyForceRecursive"] = true;
     mounts.push_back({{"Type", "bind"},
                       {"Source", mount.source},
@@ -46,7 +46,7 @@ ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
   ordered_json ulimits = ordered_json::array();
   for (const ProcessLimit& limit : ProcessLimits(profile))
     ulimits.push_back({{"Name", limit.name}, {"Soft", limit.soft}, {"Hard", limit.hard}});
-  // The native tier has neither, and Docker always mounts both, the second writable.
+  // The native runtime has neither, but Docker always mounts both, the second one writable.
   std::vector<std::string> masked = MaskedPaths(profile);
   masked.insert(masked.end(), {"/sys", "/dev/mqueue"});
   int64_t shared_memory = 0;
@@ -55,7 +55,7 @@ ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
   }
   const Limits& limits = profile.limits;
   ordered_json config = {
-      {"Runtime", kRuntimes[static_cast<size_t>(profile.tier)]},
+      {"Runtime", kRuntimes[static_cast<size_t>(profile.strength)]},
       {"Privileged", false},
       {"ReadonlyRootfs", true},
       {"CapAdd", ordered_json::array()},
@@ -101,7 +101,7 @@ Result<std::string> Docker(const Profile& profile) {
   const std::string id = std::to_string(kInsideId);
   return PrintJson({
       {"Image", kPlaceholderImage},
-      // One empty string takes the image's own entry point away.
+      // One empty string removes the entry point of the image.
       {"Entrypoint", ordered_json::array({""})},
       {"Cmd", ordered_json::array({kPlaceholderProgram})},
       {"Healthcheck", {{"Test", ordered_json::array({"NONE"})}}},

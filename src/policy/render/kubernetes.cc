@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "policy/render.h"
-#include "policy/render/parts.h"
+#include "policy/render/container_terms.h"
 
 namespace caisson::policy::render {
 
@@ -10,11 +10,11 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// By Tier: the names that the runtimes' own instructions give their classes.
-constexpr const char* kRuntimeClasses[] = {nullptr, "gvisor", "kata"};
+// By Strength: the names that the runtimes' own instructions give their classes.
+constexpr const char* kRuntimeClasses[] = {nullptr, nullptr, "gvisor", "kata"};
 constexpr int kSecondsKeptAfterwards = 300;
 
-// Scalars as JSON writes them are YAML too.
+// Scalars in JSON spelling are valid YAML.
 void WriteYaml(const ordered_json& value, size_t indent, std::string& out) {
   bool first = true;
   for (const auto& [key, member] : value.items()) {
@@ -52,7 +52,7 @@ ordered_json Container(const Profile& profile) {
   const Limits& limits = profile.limits;
   ordered_json resources = {{"cpu", std::to_string(limits.cpu_millis) + "m"},
                             {"memory", std::to_string(limits.memory_bytes)},
-                            // All that can grow on the node's disk is the log.
+                            // Only the log can grow on the node's disk.
                             {"ephemeral-storage", std::to_string(limits.output_bytes)}};
   return {{"name", "workload"},
           {"image", kPlaceholderImage},
@@ -96,7 +96,7 @@ ordered_json Pod(const Profile& profile) {
       {"hostUsers", false},
       {"shareProcessNamespace", false},
       {"hostname", kHostname},
-      // Nobody answers there: the cluster's names are not the workload's business.
+      // No server answers at this address: workloads must not learn the names of the cluster.
       {"dnsPolicy", "None"},
       {"dnsConfig",
        {{"nameservers", ordered_json::array({"127.0.0.53"})},
@@ -112,7 +112,7 @@ ordered_json Pod(const Profile& profile) {
       {"containers", ordered_json::array({Container(profile)})},
       {"volumes", std::move(volumes)},
   };
-  if (const char* runtime = kRuntimeClasses[static_cast<size_t>(profile.tier)]; runtime != nullptr)
+  if (const char* runtime = kRuntimeClasses[static_cast<size_t>(profile.strength)]; runtime != nullptr)
     pod["runtimeClassName"] = runtime;
   return pod;
 }
@@ -120,7 +120,7 @@ ordered_json Pod(const Profile& profile) {
 }  // namespace
 
 Result<std::string> Kubernetes(const Profile& profile) {
-  // The pods need the filter as a file on each node; without one there is no rendering.
+  // Each node needs the filter as a file; if the filter cannot be rendered, neither can the pods.
   CAISSON_TRY_VOID(SeccompDocument(profile));
   const std::string name = "caisson-" + PlainName(profile, '-');
   const ordered_json labels = Metadata(name)["labels"];
@@ -142,7 +142,7 @@ Result<std::string> Kubernetes(const Profile& profile) {
                               {"activeDeadlineSeconds", std::max<int64_t>(1, profile.limits.budget_ms / 1000)},
                               {"ttlSecondsAfterFinished", kSecondsKeptAfterwards},
                               {"template", {{"metadata", {{"labels", labels}}}, {"spec", Pod(profile)}}}}}};
-  // The policy comes first: no pod may start before it is there.
+  // The policy comes first: no pod may start before the policy exists.
   std::string text;
   WriteYaml(policy, 0, text);
   text += "---\n";

@@ -1,5 +1,6 @@
-// Goldens are in tests/render/golden, one per profile and format; CAISSON_UPDATE_GOLDENS=1 writes them anew. Beside
-// them two linters judge what must hold of any rendering, and each is shown to notice every single thing being undone.
+// The golden files are in tests/render/golden, one per profile and format; CAISSON_UPDATE_GOLDENS=1 rewrites them. In
+// addition, two linters check what must hold for every rendering, and the tests show that each linter notices every
+// single removed setting.
 #include "policy/render.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/render/parts.h"
+#include "policy/render/container_terms.h"
 
 namespace caisson::policy {
 namespace {
@@ -37,7 +38,7 @@ std::string Rendered(const std::string& format, const Profile& profile) {
   return text ? *text : "";
 }
 
-// The filter is a golden of its own; the others only show where it stands.
+// The filter has a golden file of its own; the other golden files only show its place.
 std::string WithoutFilter(const std::string& format, const std::string& text, const Profile& profile) {
   if (format != "oci" && format != "docker") return text;
   const ordered_json filter = *render::SeccompDocument(profile);
@@ -195,7 +196,7 @@ std::vector<std::string> LintOci(const json& config, const Profile& profile) {
     out.Require(At(config, (std::string("/process/capabilities/") + set).c_str()) == none, std::string("no ") + set);
   std::vector<std::string> limits;
   for (const json& limit : At(config, "/process/rlimits")) limits.push_back(limit["type"]);
-  for (const char* name : {"CORE", "FSIZE", "MEMLOCK", "MSGQUEUE", "NICE", "NOFILE", "RTPRIO", "SIGPENDING"})
+  for (const char* name : {"CORE", "FSIZE", "MEMLOCK", "MSGQUEUE", "NICE", "NOFILE", "RTPRIO", "SIGPENDING", "STACK"})
     out.Require(std::count(limits.begin(), limits.end(), std::string("RLIMIT_") + name) == 1, std::string(name));
 
   std::vector<std::string> namespaces;
@@ -301,7 +302,7 @@ std::vector<std::string> LintDocker(const json& body, const Profile& profile) {
     out.Require(Contains(At(host, "/MaskedPaths"), path), std::string("masked ") + path);
   for (const char* path : render::kReadOnlyPaths)
     out.Require(Contains(At(host, "/ReadonlyPaths"), path), std::string("read-only ") + path);
-  out.Require(At(host, "/Ulimits").size() == 8, "limits per process");
+  out.Require(At(host, "/Ulimits").size() == 9, "limits per process");
   out.Require(At(host, "/Tmpfs").size() == profile.writable_paths.size(), "writable places");
   for (const json& options : At(host, "/Tmpfs")) {
     for (const char* word : {",nosuid", ",nodev", ",size=", ",nr_inodes="})
@@ -319,7 +320,7 @@ struct Mutation {
   std::function<void(json&)> apply;
 };
 
-// Every scalar and list member that a linter can be about: each is taken away, and true and false are swapped.
+// Every scalar and list member that a linter may check: each is removed once, and true and false are swapped.
 void CollectRemovals(const json& at, const std::string& path, std::vector<Mutation>& mutations) {
   if (at.is_object()) {
     for (const auto& [key, member] : at.items()) CollectRemovals(member, path + "/" + key, mutations);
@@ -457,7 +458,7 @@ TEST(Lint, Docker) {
       for (size_t i = 0; i < document[json::json_pointer(list)].size(); ++i)
         mutations.push_back(Without(std::string(list) + "/" + std::to_string(i)));
     }
-    // Not walls: what a volume starts with, and whether the container is kept to be looked at.
+    // Not walls: the initial contents of a volume, and whether the container is kept for inspection.
     json judged = document;
     judged["HostConfig"]["Mounts"][0].erase("VolumeOptions");
     for (const char* key : {"AutoRemove"}) judged["HostConfig"].erase(key);

@@ -1,7 +1,8 @@
-// Our filters are ordered: the first rule of a call that matches decides, and "everything else" may come last. The OCI
-// shape has no order. What libseccomp does with two rules that overlap depends on their form, and a rule without
-// arguments silently replaces all others of its call. So each call's list is turned into rules that never overlap,
-// which mean the same in any order. What notifies the native supervisor becomes the answer the supervisor would give.
+// Our filters are ordered: the first matching rule of a call decides, and "everything else" may come last. The OCI
+// format has no order. The effect of two overlapping rules in libseccomp depends on their form, and a rule without
+// arguments silently replaces all other rules of its call. So this file turns the list of each call into rules that
+// never overlap, which mean the same in any order. A rule that notifies the native supervisor becomes the answer that
+// the supervisor would give.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -9,7 +10,7 @@
 
 #include "policy/filter_source.h"
 #include "policy/render.h"
-#include "policy/render/parts.h"
+#include "policy/render/container_terms.h"
 
 namespace caisson::policy::render {
 
@@ -31,7 +32,7 @@ struct Cube {
     }
     return true;
   }
-  // For cubes that meet.
+  // Both cubes must overlap.
   bool Contains(const Cube& other) const {
     for (size_t i = 0; i < kArguments; ++i) {
       if ((mask[i] & ~other.mask[i]) != 0) return false;
@@ -66,7 +67,7 @@ Answer AnswerOf(const json& rule) {
     if (then["do"] == "observe") return {"SCMP_ACT_ALLOW"};
     if (then["do"] == "deny") return {"SCMP_ACT_ERRNO", then["errno"]};
   }
-  // SECURITY: whatever is not understood is refused in the hardest way there is.
+  // SECURITY: an action that is not understood is refused in the strictest way.
   return {"SCMP_ACT_KILL_PROCESS"};
 }
 
@@ -81,8 +82,8 @@ Cube CubeOf(const json& rule) {
   return cube;
 }
 
-// Halves `cube` until one answer holds in all of each part. Appends the parts whose answer is not that of the last
-// rule, which matches everything.
+// Halves `cube` until one answer holds in the whole of each part. Appends the parts whose answer differs from that of
+// the last rule, which matches everything.
 class Divider {
  public:
   explicit Divider(const Answer& otherwise) : otherwise_(otherwise) {}
@@ -99,7 +100,7 @@ class Divider {
     for (const Rule& rule : rules) {
       if (!rule.where.Meets(cube)) continue;
       live.push_back(rule);
-      if (rule.where.Contains(cube)) break;  // the rest is never reached
+      if (rule.where.Contains(cube)) break;  // later rules are never reached
     }
     const Answer& first = live.front().answer;
     if (std::all_of(live.begin(), live.end(), [&](const Rule& rule) { return rule.answer == first; })) {
@@ -110,7 +111,8 @@ class Divider {
     for (const bool set : {false, true}) Divide(cube.With(argument, bit, set), live);
   }
 
-  // A bit that most rules look at, and of those one on which they agree: then one half is done with at once.
+  // Chooses a bit that most rules test, and among those one on which they agree: then one half needs no further
+  // division.
   static std::pair<size_t, unsigned> ChooseBit(const Cube& cube, const std::vector<Rule>& rules) {
     std::pair<size_t, unsigned> best{};
     std::pair<int, int> best_score{};
@@ -138,7 +140,8 @@ class Divider {
 
 ordered_json Write(const std::vector<std::string>& names, const Rule& rule) {
   ordered_json out = {{"names", names}, {"action", rule.answer.action}};
-  if (rule.answer.error != 0) out["errnoRet"] = rule.answer.error;
+  // 0 is written too, for advice that is ignored: without it a runtime answers EPERM.
+  if (rule.answer.action == "SCMP_ACT_ERRNO") out["errnoRet"] = rule.answer.error;
   ordered_json tests = ordered_json::array();
   for (size_t i = 0; i < kArguments; ++i) {
     if (rule.where.mask[i] == 0) continue;
@@ -168,7 +171,7 @@ std::map<std::string, std::vector<Rule>> RulesByCall(const json& document) {
 Result<ordered_json> SeccompDocument(const Profile& profile) {
   CAISSON_TRY(const json source, FilterDocument(profile.seccomp));
   const Answer otherwise{source["defaultAction"], source["defaultErrnoRet"]};
-  // Calls with the same rules share entries. Those without arguments come first, as most of a reader's questions do.
+  // Calls with the same rules share entries. Entries without arguments come first, because most readers look for those.
   std::map<std::pair<bool, std::string>, std::pair<std::vector<Rule>, std::vector<std::string>>> groups;
   for (auto& [name, rules] : RulesByCall(source)) {
     std::vector<Rule> parts = Divider(otherwise).Divide(std::move(rules));
@@ -186,17 +189,21 @@ Result<ordered_json> SeccompDocument(const Profile& profile) {
   return ordered_json{{"defaultAction", otherwise.action},
                       {"defaultErrnoRet", otherwise.error},
                       {"architectures", source["architectures"]},
-                      // Said, because runc takes silence for leave to switch speculation mitigations off.
+                      // Explicit, because without the key runc switches speculation mitigations off.
                       {"flags", ordered_json::array()},
                       {"syscalls", std::move(rules)}};
 }
 
-Result<bool> CallIsAllowed(const Profile& profile, std::string_view call) {
+Result<bool> CallIsAllowed(const Profile& profile, std::string_view call, const std::array<uint64_t, 6>& arguments) {
   CAISSON_TRY(const json source, FilterDocument(profile.seccomp));
+  Cube asked;
+  asked.mask.fill(~uint64_t{0});
+  asked.value = arguments;
   auto calls = RulesByCall(source);
-  const Answer refused{"SCMP_ACT_ERRNO", source["defaultErrnoRet"]};
-  const std::vector<Rule> parts = Divider(refused).Divide(std::move(calls[std::string(call)]));
-  return parts.size() == 1 && Cube().mask == parts[0].where.mask && parts[0].answer == Answer{"SCMP_ACT_ALLOW"};
+  for (const Rule& rule : calls[std::string(call)]) {
+    if (rule.where.Meets(asked)) return rule.answer == Answer{"SCMP_ACT_ALLOW"};
+  }
+  return false;  // not listed: refused
 }
 
 Result<std::string> Seccomp(const Profile& profile) {

@@ -1,10 +1,10 @@
-// A module in the Common Intermediate Language. Everything it names besides its own types stands in optional blocks, so
-// that it loads on any base policy; a block whose names are missing there grants nothing. What no rule allows is
-// denied: capabilities, ptrace, mounts, raw and packet sockets, and every type not named.
+// A module in the Common Intermediate Language. All foreign names stand in optional blocks, so the module loads on any
+// base policy; a block whose names are missing there grants nothing. SELinux denies everything that no rule allows:
+// capabilities, ptrace, mounts, raw and packet sockets, and every type not named.
 #include <algorithm>
 
 #include "policy/render.h"
-#include "policy/render/parts.h"
+#include "policy/render/container_terms.h"
 
 namespace caisson::policy::render {
 
@@ -25,14 +25,14 @@ constexpr char kChangeOther[] = "getattr open read append create link rename set
 constexpr char kSocket[] =
     "accept append bind connect create getattr getopt ioctl listen lock read setattr setopt shutdown write";
 
-// As targeted policies label the trees shown.
+// The labels that targeted policies give to the shown trees.
 constexpr const char* kProgramTypes[] = {"bin_t",           "shell_exec_t",       "lib_t", "ld_so_t", "usr_t",
                                          "textrel_shlib_t", "container_ro_file_t"};
 constexpr const char* kReadTypes[] = {"root_t", "etc_t", "ld_so_cache_t", "locale_t"};
 constexpr const char* kKernelTypes[] = {"proc_t", "sysctl_t", "sysctl_kernel_t", "sysctl_vm_t",
                                         "sysctl_vm_overcommit_t"};
 constexpr const char* kPortTypes[] = {"port_t", "ephemeral_port_t", "unreserved_port_t"};
-// Who starts workloads: an administrator's shell, or a container engine.
+// The domains that start workloads: an administrator's shell, or a container engine.
 constexpr const char* kLaunchers[] = {"unconfined_t", "container_runtime_t"};
 
 struct Device {
@@ -204,7 +204,9 @@ void WriteNetwork(Module& out) {
 }  // namespace
 
 Result<std::string> SeLinux(const Profile& profile) {
-  CAISSON_TRY(const bool writable_code, CallIsAllowed(profile, "mmap"));
+  constexpr uint64_t kReadWriteExecute = 7, kPrivateAnonymous = 0x22;
+  CAISSON_TRY(const bool writable_code,
+              CallIsAllowed(profile, "mmap", {0, 4096, kReadWriteExecute, kPrivateAnonymous, 0, 0}));
   Module out("caisson_" + PlainName(profile, '_') + "_t");
   out.Raw("; The isolation profile " + profile.name + " for SELinux.");
   DeclareTypes(out);

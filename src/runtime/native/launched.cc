@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,10 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "launcher/channel.h"
 #include "launcher/messages.h"
+#include "runtime/native/description.h"
 #include "runtime/native/lower.h"
 
 namespace caisson::runtime::native {
@@ -25,13 +25,21 @@ using launcher::Encoded;
 using launcher::Frame;
 using launcher::Kind;
 
-// How long a run's removal is waited for; it takes milliseconds.
+// The longest wait for the removal of a run, which takes milliseconds.
 constexpr int kRemovalMs = 10'000;
 
 Error Lost(const Error& cause) {
   return {ErrorKind::kSystem, ECONNRESET,
           "the launcher was lost: its supervisor of this run ended without an answer (" + cause.message +
               "); the run may be tried again"};
+}
+
+bool IsLost(const Error& error) { return error.kind == ErrorKind::kSystem && error.errno_value == ECONNRESET; }
+
+CommandOutcome LostOutcome() {
+  CommandOutcome outcome;
+  outcome.ending = Ending::kLost;
+  return outcome;
 }
 
 // The next frame of that kind, or the error that was sent instead of it.
@@ -44,45 +52,54 @@ Result<Frame> ReceiveAnswer(int connection) {
 
 Error Unexpected() { return Error::Invalid("the launcher sent an answer to something else"); }
 
-bool UsesInterpreter(const sandbox::Spec& spec) {
-  return std::any_of(spec.commands.begin(), spec.commands.end(), [](const sandbox::Command& command) {
+bool UsesInterpreter(const policy::RunPlan& plan) {
+  return std::any_of(plan.commands.begin(), plan.commands.end(), [](const policy::PlannedCommand& command) {
     const std::string& program = command.argv[0];
     return program.compare(program.rfind('/') + 1, 6, "python") == 0;
   });
 }
 
+std::optional<UniqueFd> CopyOf(int fd) {
+  if (fd < 0) return std::nullopt;
+  return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+}
+
 class LaunchedRun : public Run {
  public:
-  LaunchedRun(UniqueFd connection, IsolationReport report)
-      : connection_(std::move(connection)), report_(std::move(report)) {}
-
-  // Waits, as a run in this process does, until nothing is left of it.
-  ~LaunchedRun() override {
-    ::shutdown(connection_.get(), SHUT_WR);
-    while (IsReadable(kRemovalMs) && launcher::Receive(connection_.get())) {
-    }
-  }
+  LaunchedRun(UniqueFd connection, IsolationReport report, Environment environment)
+      : connection_(std::move(connection)), report_(std::move(report)), environment_(std::move(environment)) {}
+  ~LaunchedRun() override { LaunchedRun::Close(); }
 
   const IsolationReport& isolation() const override { return report_; }
 
-  Result<CommandOutcome> Execute(size_t command, const ExecuteOptions& options) override {
+  Result<CommandOutcome> Execute(const Command& command, const CommandIo& io, const ExecuteOptions& options) override {
     launcher::ExecuteMessage message;
-    message.command = static_cast<uint32_t>(command);
+    message.command = Lower(command, environment_);
+    message.io = io.kind;
+    message.input = io.input;
+    message.stdin_fd = CopyOf(io.stdin_fd);
+    message.stdout_fd = CopyOf(io.stdout_fd);
+    message.stderr_fd = CopyOf(io.stderr_fd);
     message.timeout_ms = options.timeout_ms;
     message.timeout_name = options.timeout_name;
     message.last = options.last;
     message.signal_grace_ms = options.signal_grace_ms;
-    message.wants_output = static_cast<bool>(options.on_output);
+    message.wants_output = static_cast<bool>(io.on_output);
     message.wants_violations = static_cast<bool>(options.on_violation);
-    CAISSON_TRY_VOID(Ask(Kind::kExecute, launcher::Encode(message)));
-    for (int signal_fd = options.signal_fd;;) {
-      struct pollfd waits[] = {{connection_.get(), POLLIN, 0}, {signal_fd, POLLIN, 0}};
+    if (Status asked = Ask(Kind::kExecute, launcher::Encode(message)); !asked) {
+      if (IsLost(asked.error())) return LostOutcome();
+      return std::move(asked).error();
+    }
+    for (const StopToken* stop = options.stop;;) {
+      struct pollfd waits[] = {{connection_.get(), POLLIN, 0}, {stop != nullptr ? stop->fd() : -1, POLLIN, 0}};
       if (::poll(waits, 2, -1) < 0 && errno != EINTR) return Error::System(errno, "wait for the launcher");
-      if (waits[1].revents != 0) signal_fd = ForwardSignal(signal_fd);
+      if (waits[1].revents != 0) stop = Forward(stop);
       if (waits[0].revents == 0) continue;
-      CAISSON_TRY(const Frame frame, ReceiveAnswer(connection_.get()));
+      Result<Frame> answer = ReceiveAnswer(connection_.get());
+      if (!answer && IsLost(answer.error())) return LostOutcome();
+      CAISSON_TRY(const Frame frame, std::move(answer));
       if (frame.kind == Kind::kOutcome) return launcher::DecodeOutcome(frame.body());
-      CAISSON_TRY_VOID(TakeNews(frame, options));
+      CAISSON_TRY_VOID(TakeNews(frame, io, options));
     }
   }
 
@@ -98,6 +115,15 @@ class LaunchedRun : public Run {
     return collection;
   }
 
+  // Waits, like a run in this process, until nothing of the run is left.
+  void Close() override {
+    if (!connection_) return;
+    ::shutdown(connection_.get(), SHUT_WR);
+    while (IsReadable(kRemovalMs) && launcher::Receive(connection_.get())) {
+    }
+    connection_.Reset();
+  }
+
  private:
   bool IsReadable(int timeout_ms) const {
     struct pollfd wait {
@@ -107,29 +133,24 @@ class LaunchedRun : public Run {
   }
 
   Status Ask(Kind kind, const Result<Encoded>& body) {
+    if (!connection_) return Error::Unsupported("the run is closed");
     if (!body) return body.error();
     Status sent = launcher::Send(connection_.get(), kind, *body, true);
     if (!sent && sent.error().kind == ErrorKind::kSystem) return Lost(sent.error());
     return sent;
   }
 
-  // Returns the descriptor to wait for next: none once it has ended.
-  int ForwardSignal(int signal_fd) {
-    struct signalfd_siginfo record {};
-    const ssize_t size = ::read(signal_fd, &record, sizeof(record));
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return signal_fd;
-    const bool ended = size != sizeof(record);
-    // Asked twice, a supervisor does not wait for the grace.
-    if (ended) record.ssi_signo = SIGTERM;
-    for (int times = ended ? 2 : 1; times > 0; --times)
-      ::send(connection_.get(), &record, sizeof(record), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return ended ? -1 : signal_fd;
+  // Returns the token to wait for next; nullptr once the supervisor was told to stop.
+  const StopToken* Forward(const StopToken* stop) const {
+    const std::optional<StopRequest> request = stop->Take();
+    if (request) launcher::SendSignal(connection_.get(), *request);
+    return request && request->signal == 0 ? nullptr : stop;
   }
 
-  static Status TakeNews(const Frame& frame, const ExecuteOptions& options) {
-    if (frame.kind == Kind::kOutput && options.on_output) {
+  static Status TakeNews(const Frame& frame, const CommandIo& io, const ExecuteOptions& options) {
+    if (frame.kind == Kind::kOutput && io.on_output) {
       CAISSON_TRY(const launcher::OutputMessage output, launcher::DecodeOutput(frame.body()));
-      options.on_output(output.stream, output.bytes);
+      io.on_output(output.stream, output.bytes);
       return {};
     }
     if (frame.kind == Kind::kViolation && options.on_violation) {
@@ -142,6 +163,7 @@ class LaunchedRun : public Run {
 
   UniqueFd connection_;
   IsolationReport report_;
+  Environment environment_;
 };
 
 class LaunchedRuntime : public Runtime {
@@ -149,28 +171,33 @@ class LaunchedRuntime : public Runtime {
   LaunchedRuntime(UniqueFd control, std::string socket_path)
       : control_(std::move(control)), socket_path_(std::move(socket_path)) {}
 
+  policy::RuntimeDescription Describe() const override {
+    policy::RuntimeDescription description = DescribeNative();
+    description.abilities.erase(policy::Ability::kSessions);  // the supervisor of a session is a process of its own
+    return description;
+  }
+
   Result<std::unique_ptr<Run>> Start(policy::RunPlan plan) override {
     auto warmest = static_cast<sandbox::Start>(plan.profile.start);
+    // If no command is for the interpreter, the smaller process is used, because it forks faster. Supervisors of the
+    // interpreter cannot find the egress process, which is installed beside another program.
+    if (!UsesInterpreter(plan) || plan.has_network()) warmest = std::min(warmest, sandbox::Start::kParked);
+    // Parked sandboxes show the host's programs, and the warm interpreter is one of them.
+    if (plan.image) warmest = sandbox::Start::kCold;
+    plan.attended = false;  // a launcher passes no questions on
     CAISSON_TRY(LoweredPlan lowered, Lower(std::move(plan)));
-    launcher::StartMessage message;
-    message.spec = std::move(lowered.spec);
-    if (message.spec.stdio != sandbox::Stdio::kCapture) {
-      for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-        message.streams.emplace_back(::fcntl(stream, F_DUPFD_CLOEXEC, 3));
-    }
-    CAISSON_TRY(const Encoded start, launcher::Encode(message));
-    // Where nothing is for an interpreter, a smaller process is forked faster.
-    if (!UsesInterpreter(message.spec)) warmest = std::min(warmest, sandbox::Start::kParked);
+    CAISSON_TRY(const Encoded start, launcher::EncodeStart(lowered.spec));
     CAISSON_TRY(UniqueFd connection,
-                Ask([warmest](int control, int end) { return launcher::SendOpen(control, end, warmest); }));
+                Ask([warmest](int control, int end) { return launcher::SendRunRequest(control, end, warmest); }));
     Status sent = launcher::Send(connection.get(), Kind::kStart, start, true);
-    // A launcher that refused has said why and closed; that is to be read before its silence is judged.
+    // A launcher that refused has sent its reason and closed; that reason must be read before the failed send is
+    // judged.
     if (!sent && sent.error().kind != ErrorKind::kSystem) return std::move(sent).error();
     CAISSON_TRY(const Frame frame, ReceiveAnswer(connection.get()));
     if (frame.kind != Kind::kReady) return Unexpected();
     CAISSON_TRY(const sandbox::Isolation applied, launcher::DecodeIsolation(frame.body()));
-    return std::unique_ptr<Run>(
-        std::make_unique<LaunchedRun>(std::move(connection), Describe(applied, lowered.given_up)));
+    return std::unique_ptr<Run>(std::make_unique<LaunchedRun>(
+        std::move(connection), native::Describe(applied, lowered.given_up), std::move(lowered.environment)));
   }
 
   Result<PoolsReport> Pools() override {
@@ -187,7 +214,7 @@ class LaunchedRuntime : public Runtime {
   }
 
  private:
-  // Our end of a new connection, the other being on its way to the launcher by `say`.
+  // Our end of a new connection; `say` sends the other end to the launcher.
   template <typename Say>
   Result<UniqueFd> Ask(const Say& say) const {
     UniqueFd connected;

@@ -1,8 +1,9 @@
-// From a judged plan to the closed language of the sandbox, and from what the sandbox applied to the report. The
-// runtime that runs sandboxes in this process and the one that asks a launcher share it, so they cannot differ.
+// Translates a judged plan into the closed language of the sandbox, and what the sandbox applied into the report. The
+// in-process runtime and the launcher's client share this code, so they cannot differ.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -13,12 +14,16 @@
 
 namespace caisson::runtime::native {
 
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
 struct LoweredPlan {
   sandbox::Spec spec;
-  std::vector<std::string> given_up;  // walls the profile does without, each with what it kept out
+  Environment environment;            // the profile's, for every command
+  std::vector<std::string> given_up;  // walls that the profile gives up, each with what it kept out
 };
 
 Result<LoweredPlan> Lower(policy::RunPlan plan);
+sandbox::Command Lower(const Command& command, const Environment& environment);
 
 IsolationReport Describe(const sandbox::Isolation& applied, const std::vector<std::string>& given_up);
 

@@ -1,4 +1,4 @@
-// The native tier: the sandbox in src/sandbox, in this process.
+// The native runtime: the sandbox in src/sandbox, in this process.
 #pragma once
 
 #include <memory>

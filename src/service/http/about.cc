@@ -1,4 +1,4 @@
-// What the service says of itself.
+// Health, metrics and the published descriptions of the service.
 #include <nlohmann/json.hpp>
 
 #include "base/version.h"
@@ -15,7 +15,7 @@ Answer ShowHealth(const Call&) { return Json(200, {{"status", "ok"}}); }
 Answer ShowReadiness(const Call& call) {
   const Readiness readiness = call.service.Ready();
   json document = {{"ready", readiness.ready}};
-  // What exactly is wrong is for those who may know.
+  // Only authorised callers see the details.
   if (call.caller != nullptr && (call.caller->Has(Right::kMetrics) || call.caller->Has(Right::kAdmin))) {
     document["checks"] = json::object();
     for (const auto& [name, state] : readiness.checks) document["checks"][name] = state;

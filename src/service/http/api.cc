@@ -31,18 +31,19 @@ bool IsJson(std::string_view content_type) {
          type == "application/json;charset=\"utf-8\"";
 }
 
-// What is wrong with the body as far as the head tells.
+// The fault of the body, as far as the head shows it.
 std::optional<Response> JudgeBody(const Request& head, const Route& route) {
   if (head.content_length == 0) {
     if (route.body == BodyKind::kJson || route.body == BodyKind::kOctets)
       return Problem(400, "a body is needed here, with its Content-Length");
     return std::nullopt;
   }
-  if (route.body == BodyKind::kNone) return Problem(400, "no body is taken here");
+  if (route.body == BodyKind::kNone) return Problem(400, "this route takes no body");
   const std::string_view type = head.Field("content-type").value_or("");
   if (const auto encoding = head.Field("content-encoding"); encoding && *encoding != "identity")
-    return Problem(415, "bodies are taken as they are, without Content-Encoding");
-  if (route.body == BodyKind::kOctets) {
+    return Problem(415, "bodies must not have a Content-Encoding");
+  if (route.body == BodyKind::kFile) return std::nullopt;
+  if (route.body == BodyKind::kOctets || route.body == BodyKind::kOptionalOctets) {
     if (type != "application/octet-stream") return Problem(415, "the body must be application/octet-stream");
   } else if (!IsJson(type)) {
     return Problem(415, "the body must be application/json");
@@ -58,6 +59,8 @@ Response NoRoute(const Match& match) {
   response.fields.emplace_back("Allow", allowed);
   return response;
 }
+
+constexpr int64_t kLargeBody = int64_t{64} << 10;
 
 Response ToResponse(const Refusal& refusal) {
   Response response = Problem(refusal.status, refusal.detail, "", refusal.retry_after_s);
@@ -83,7 +86,7 @@ std::variant<int64_t, Response> Api::Begin(Request& head) {
   const Match match = FindRoute(head.method, SplitTarget(head.target).first);
   const bool open = match.route != nullptr && match.route->open;
   std::variant<Caller, Refusal> asked = Caller();
-  // Where anybody may ask, one who says who he is must be right, and is told more.
+  // Credentials are optional here but must be valid; authenticated callers see more.
   if (!open || head.peer.local || head.Field("authorization")) {
     asked = authenticator_->Authenticate(head);
     if (auto* caller = std::get_if<Caller>(&asked)) {
@@ -95,7 +98,16 @@ std::variant<int64_t, Response> Api::Begin(Request& head) {
   if (match.route == nullptr) return NoRoute(match);
   if (auto refusal = JudgeBody(head, *match.route)) return Named(*std::move(refusal), *match.route);
   if (match.route->body == BodyKind::kNone) return 0;
-  return match.route->max_body_bytes != 0 ? match.route->max_body_bytes : bounds_.body_bytes;
+  const int64_t most = match.route->max_body_bytes != 0         ? match.route->max_body_bytes
+                       : match.route->body == BodyKind::kFile   ? bounds_.session_file_bytes
+                       : match.route->body == BodyKind::kOctets ? bounds_.body_bytes
+                                                                : bounds_.json_body_bytes;
+  // A large body that would be refused after it was read is refused before: reading it costs every tenant's disk.
+  if (head.caller && head.content_length > kLargeBody && head.content_length <= most) {
+    if (const Status room = service_.RoomForBody(*head.caller, head.content_length); !room)
+      return Named(Problem(room.error()), *match.route);
+  }
+  return most;
 }
 
 Answer Api::Handle(const Request& request, const Wake& wake) {
@@ -116,7 +128,7 @@ Answer Api::Handle(const Request& request, const Wake& wake) {
     if (auto* streamed = std::get_if<Streamed>(&answer)) streamed->head.route = std::string(route.path);
     return answer;
   } catch (const std::exception& fault) {
-    // Libraries throw; nothing of ours does. One request must not end the service.
+    // Libraries may throw, our code does not. An exception in one request must not end the service.
     return Named(Problem(Error{ErrorKind::kSystem, 0, fault.what()}), route);
   }
 }

@@ -1,5 +1,5 @@
-// The HTTP API of the service: routes, authentication and the documents that go in and out. What it offers to the world
-// is described in schemas/openapi.yaml, which it serves itself.
+// The HTTP API of the service: routes, authentication and the documents that go in and out. schemas/openapi.yaml
+// describes it, and the service serves that file.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class Api : public Handler {
  public:
   static Result<std::shared_ptr<Api>> Make(const ServerConfig& config, Service& service);
 
-  // Who asks, from where, for what: everything that can be judged before the body is read, so that a stranger cannot
-  // make us read one.
+  // Checks caller, origin and route: everything that can be judged before the body is read, so that an unauthorised
+  // peer cannot make the server read a body.
   std::variant<int64_t, Response> Begin(Request& head) override;
   Answer Handle(const Request& request, const Wake& wake) override;
   Response Refuse(int status, const std::string& detail, int retry_after_s) override;

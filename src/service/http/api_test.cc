@@ -1,4 +1,4 @@
-// What the API is made of, without a service behind it.
+// The parts of the API, without a service behind them.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -50,6 +50,7 @@ TEST(Routes, AreAllDescribed) {
       std::string capital(name);
       capital[0] = static_cast<char>(capital[0] - 'a' + 'A');
       EXPECT_TRUE(part.find("name: " + std::string(name) + "\n") != std::string::npos ||
+                  part.find("{name: " + std::string(name) + ",") != std::string::npos ||
                   part.find("parameters/" + capital + "\"") != std::string::npos)
           << route.path << " " << name;
     }

@@ -40,7 +40,6 @@ bool SameFile(const struct stat& a, const struct stat& b) {
 
 Authenticator::Authenticator(const ServerConfig& config)
     : tokens_path_(config.tokens),
-      local_callers_(config.local_callers),
       local_tenant_(config.local_tenant),
       failures_per_minute_(config.bounds.auth_failures_per_minute) {}
 
@@ -67,8 +66,6 @@ std::optional<Caller> Authenticator::ByUser(const Peer& peer) const {
     return Caller{
         subject, local_tenant_, {Right::kSubmit, Right::kRead, Right::kApprove, Right::kAdmin, Right::kMetrics}};
   }
-  for (const LocalCaller& known : local_callers_)
-    if (known.uid == peer.uid) return Caller{subject, known.tenant, {known.rights.begin(), known.rights.end()}};
   return std::nullopt;
 }
 

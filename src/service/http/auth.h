@@ -1,7 +1,8 @@
-// Who asks. A process on the unix socket is known by its user, as the kernel tells; anybody with a token by the token,
-// wherever he comes from. A token that is given must be right: there is no falling back to the user.
+// Authentication. A process on the unix socket is identified by its user id, which the kernel reports; a caller with a
+// token is identified by the token on every socket. A token that is sent must be valid: there is no fallback to the
+// user id.
 //
-// What was wrong with a request that is refused (no such token, expired, malformed, a user nobody knows) is not said.
+// The reason of a refusal (unknown token, expired, malformed, unknown user) is not disclosed.
 //
 // Any thread.
 #pragma once
@@ -44,21 +45,20 @@ class Authenticator {
   bool Reload();
 
   const std::string tokens_path_;
-  const std::vector<LocalCaller> local_callers_;
   const std::string local_tenant_;
   const int64_t failures_per_minute_;
 
   std::mutex mutex_;
-  // The file is read again when it changed, so that a token is withdrawn by taking it out. While it cannot be read, no
-  // token is good: the change may have been just that.
+  // The file is read again when it changes, so removing a token revokes it. While the file cannot be read, every token
+  // is refused: the change may have been a revocation.
   std::vector<Token> tokens_;
   bool readable_ = true;
   struct stat read_ {};
   int64_t checked_ns_ = 0;
 
-  // Refusals in the current minute. Guessing is hopeless anyway (tokens.h); this keeps a client with an old token, or
-  // somebody who tries, from filling the log. A right token always passes: one who fails must not lock out others
-  // behind the same address.
+  // Refusals in the current minute. Guessing is hopeless anyway (tokens.h); the bound keeps a client with an old token,
+  // or an attacker, from filling the log. A valid token always passes: a failing client must not lock out others behind
+  // the same address.
   struct Failures {
     int64_t minute = 0;
     int64_t count = 0;

@@ -4,10 +4,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "service/http/bodies.h"
 #include "service/http/status.h"
 
 namespace caisson::service::http {
@@ -16,8 +18,14 @@ namespace {
 
 constexpr int64_t kNanosPerMilli = 1'000'000;
 constexpr int64_t kWakeIntervalMs = 500;
+constexpr int64_t kQuickTurns = 16;
+constexpr int64_t kTurnIntervalMs = 50;
 constexpr int64_t kLingerMs = 2'000;
-constexpr int64_t kMaxLingerBytes = int64_t{1} << 20;
+// A body that was refused unread is discarded up to this size, so that its sender sees the answer.
+constexpr int64_t kMaxLingerBytes = int64_t{64} << 20;
+// Streams reserved for operators.
+constexpr int64_t kOperatorStreams = 8;
+constexpr char kOperator[] = "operator";
 
 int64_t MillisUntil(int64_t deadline_ns) {
   return std::max<int64_t>(1, (deadline_ns - MonotonicNanos()) / kNanosPerMilli);
@@ -50,7 +58,7 @@ std::string HttpDate() {
 
 void AddField(std::string& head, std::string_view name, std::string_view value) {
   head.append(name).append(": ");
-  // SECURITY: a value with a line break in it would be a second field, or a second answer.
+  // SECURITY: a value with a line break would add a header field or a second answer.
   for (const char c : value) head += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '_' : c;
   head += "\r\n";
 }
@@ -63,19 +71,105 @@ std::string ChunkHead(size_t size) {
 
 }  // namespace
 
+bool ServerState::MakeRoom(const Peer& peer) {
+  if (peer.is_operator && operators < bounds.operator_connections) return true;
+  const auto crowded = [&](const std::string& address) {
+    const auto oldest = std::find_if(anonymous.begin(), anonymous.end(), [&](const Connection* connection) {
+      return connection->peer().address == address;
+    });
+    if (oldest == anonymous.end()) return false;
+    (*oldest)->Close();
+    return true;
+  };
+  const auto own = anonymous_of.find(peer.address);
+  if (own != anonymous_of.end() && own->second >= bounds.connections_per_peer) return crowded(peer.address);
+  const int64_t others = static_cast<int64_t>(connections.size()) - operators;
+  if (static_cast<int64_t>(anonymous.size()) < bounds.anonymous_connections &&
+      others < bounds.connections - bounds.operator_connections)
+    return true;
+  const auto most = std::max_element(anonymous_of.begin(), anonymous_of.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most != anonymous_of.end() && crowded(std::string(most->first));
+}
+
+bool ServerState::Take(const std::string& owner, int64_t Holding::*what, int64_t change, int64_t bound_of_one,
+                       int64_t bound) {
+  Holding& one = of[owner];
+  const bool fits = one.*what + change <= bound_of_one && all.*what + change <= bound;
+  if (fits) {
+    one.*what += change;
+    all.*what += change;
+  }
+  if (one.IsNothing()) of.erase(owner);
+  return fits;
+}
+
+void ServerState::GiveBack(const std::string& owner, int64_t Holding::*what, int64_t change) {
+  if (change == 0) return;
+  const auto one = of.find(owner);
+  CAISSON_CHECK(one != of.end());
+  one->second.*what -= change;
+  all.*what -= change;
+  if (one->second.IsNothing()) of.erase(one);
+}
+
 Connection::Connection(ServerState& server, std::shared_ptr<Channel> channel, Peer peer)
     : server_(server),
       channel_(std::move(channel)),
       peer_(std::move(peer)),
-      reader_(static_cast<size_t>(server.bounds.head_bytes)) {}
+      reader_(static_cast<size_t>(server.bounds.head_bytes), server.spool) {}
 
 void Connection::Start() {
   server_.connections.insert(shared_from_this());
-  ++server_.connections_of[peer_.address];
+  if (peer_.is_operator) {
+    ++server_.operators;
+    owner_ = kOperator;
+  } else {
+    place_ = server_.anonymous.insert(server_.anonymous.end(), this);
+    ++server_.anonymous_of[peer_.address];
+  }
   channel_->Handshake(server_.bounds.head_timeout_ms, [self = shared_from_this()](IoEnd end, size_t) {
     if (end != IoEnd::kOk) return self->Close();
     self->ReadMore();
   });
+}
+
+void Connection::Forget() {
+  if (!place_) return;
+  server_.anonymous.erase(*std::exchange(place_, std::nullopt));
+  const auto count = server_.anonymous_of.find(peer_.address);
+  if (--count->second == 0) server_.anonymous_of.erase(count);
+}
+
+bool Connection::Identify(const Request& request) {
+  if (!request.caller) return true;
+  // An operator with a tenant's token has reserved connections, and the tenant's bounds for everything else.
+  const std::string owner =
+      peer_.is_operator && !request.Field("authorization") ? kOperator : "tenant " + request.caller->tenant;
+  if (owner == owner_) return true;
+  if (std::exchange(counted_, false)) server_.GiveBack(owner_, &Holding::connections, 1);
+  owner_ = owner;
+  if (peer_.is_operator) return true;
+  Forget();
+  counted_ =
+      server_.Take(owner_, &Holding::connections, 1, server_.bounds.connections_per_tenant, server_.bounds.connections);
+  return counted_;
+}
+
+bool Connection::HoldAnswer(int64_t bytes) {
+  ReleaseAnswer();
+  if (!server_.Take(owner_, &Holding::answer_bytes, bytes, server_.bounds.answer_bytes_per_tenant,
+                    server_.bounds.answer_bytes))
+    return false;
+  answer_bytes_ = bytes;
+  return true;
+}
+
+void Connection::ReleaseAnswer() { server_.GiveBack(owner_, &Holding::answer_bytes, std::exchange(answer_bytes_, 0)); }
+
+int64_t Connection::WriteTimeout() const {
+  const auto bytes = static_cast<int64_t>(head_.size() + body_.size());
+  return server_.bounds.write_timeout_ms + bytes * 1000 / std::max<int64_t>(1, server_.bounds.write_bytes_per_second);
 }
 
 void Connection::Close() {
@@ -85,10 +179,12 @@ void Connection::Close() {
   channel_->Close();
   wake_timer_.reset();
   Report();
-  server_.buffered_bytes -= std::exchange(buffered_bytes_, 0);
-  if (std::exchange(counted_as_stream_, false)) --server_.streams;
-  const auto count = server_.connections_of.find(peer_.address);
-  if (--count->second == 0) server_.connections_of.erase(count);
+  ReleaseAnswer();
+  server_.GiveBack(owner_, &Holding::buffered_bytes, std::exchange(buffered_bytes_, 0));
+  if (std::exchange(counted_as_stream_, false)) server_.GiveBack(owner_, &Holding::streams, 1);
+  if (std::exchange(counted_, false)) server_.GiveBack(owner_, &Holding::connections, 1);
+  Forget();
+  if (peer_.is_operator) --server_.operators;
   server_.connections.erase(self);
   if (server_.draining && server_.connections.empty()) server_.on_empty();
 }
@@ -97,7 +193,7 @@ void Connection::Drain() {
   keep_open_ = false;
   if (phase_ == Phase::kReading && !reader_.started()) return Close();
   if (stream_) return Close();
-  if (waiter_) OnWake();  // a draining server waits for nobody: see PollWaiter
+  if (waiter_) OnWake();  // a draining server does not wait: see PollWaiter
 }
 
 // --- Reading
@@ -125,7 +221,7 @@ void Connection::OnRead(IoEnd end, size_t bytes) {
 void Connection::BeginRequest() {
   request_id_ = RandomId();
   begun_ns_ = MonotonicNanos();
-  // The limit is on the whole head: a byte now and then does not renew it.
+  // The time limit covers the whole head: single bytes do not renew it.
   read_deadline_ns_ = begun_ns_ + server_.bounds.head_timeout_ms * kNanosPerMilli;
 }
 
@@ -151,41 +247,50 @@ void Connection::OnBegun() {
   request.peer = peer_;
   keep_open_ = reader_.keep_alive() && !server_.draining;
   std::variant<int64_t, Response> judged = server_.handler->Begin(request);
+  if (!Identify(request))
+    return Refuse(429,
+                  "this tenant has too many connections; at most " +
+                      std::to_string(server_.bounds.connections_per_tenant) + " are kept for one",
+                  1);
   if (auto* refusal = std::get_if<Response>(&judged)) {
-    // What is left of the body would be taken for the next request: without reading it, there is none.
+    // The unread rest of the body would be parsed as the next request, so the connection must close.
     return Respond(std::move(*refusal), keep_open_ && request.content_length == 0);
   }
   if (request.content_length > std::get<int64_t>(judged)) {
     return Refuse(413, "the body has " + std::to_string(request.content_length) + " bytes; at most " +
-                           std::to_string(std::get<int64_t>(judged)) + " are taken here");
+                           std::to_string(std::get<int64_t>(judged)) + " are accepted here");
   }
-  if (server_.buffered_bytes + request.content_length > server_.bounds.buffered_bytes)
+  if (!server_.Take(owner_, &Holding::buffered_bytes, request.content_length, server_.bounds.buffered_bytes_per_tenant,
+                    server_.bounds.buffered_bytes))
     return Refuse(503, "too many large requests at once", 1);
   buffered_bytes_ = request.content_length;
-  server_.buffered_bytes += buffered_bytes_;
   read_deadline_ns_ =
       MonotonicNanos() + server_.bounds.head_timeout_ms * kNanosPerMilli +
       request.content_length * 1000 / std::max<int64_t>(1, server_.bounds.body_bytes_per_second) * kNanosPerMilli;
-  if (!reader_.expects_continue() || request.content_length == 0) return Advance(reader_.Admit());
+  if (!reader_.expects_continue() || request.content_length == 0) return Advance(reader_.AcceptBody());
   phase_ = Phase::kWriting;
-  channel_->Write("HTTP/1.1 100 Continue\r\n\r\n", {}, server_.bounds.write_timeout_ms,
-                  [self = shared_from_this()](IoEnd end, size_t) {
-                    if (end != IoEnd::kOk) return self->Close();
-                    self->Advance(self->reader_.Admit());
-                  });
+  channel_->Write("HTTP/1.1 100 Continue\r\n\r\n", {}, WriteTimeout(), [self = shared_from_this()](IoEnd end, size_t) {
+    if (end != IoEnd::kOk) return self->Close();
+    self->Advance(self->reader_.AcceptBody());
+  });
 }
 
 // --- Handling
 
 void Connection::Handle() {
   phase_ = Phase::kHandling;
-  const Wake wake = [weak = weak_from_this(), mailbox = server_.mailbox] {
-    mailbox->Post([weak] {
+  // At most one posted call at a time: a job that writes a lot must not flood the loop.
+  const Wake wake = [weak = weak_from_this(), mailbox = server_.mailbox,
+                     on_its_way = std::make_shared<std::atomic<bool>>(false)] {
+    if (on_its_way->exchange(true)) return;
+    mailbox->Post([weak, on_its_way] {
+      *on_its_way = false;
       if (const auto self = weak.lock()) self->OnWake();
     });
   };
-  const bool taken = server_.pool->Try([self = shared_from_this(), wake] {
+  const bool taken = server_.pool->Try(owner_, [self = shared_from_this(), wake] {
     const auto answer = std::make_shared<Answer>(self->server_.handler->Handle(self->reader_.request(), wake));
+    self->KeepLargeInFile(*answer);
     self->server_.network->Post([self, answer] { self->OnAnswer(std::move(*answer)); });
   });
   if (!taken) Respond(server_.handler->Refuse(503, "all threads are busy", 1), keep_open_);
@@ -198,11 +303,35 @@ void Connection::OnAnswer(Answer answer) {
   BeginWaiting(std::move(std::get<Awaited>(answer)));
 }
 
+template <typename Some>
+void Connection::KeepLargeInFile(Some& answer) const {
+  auto* response = std::get_if<Response>(&answer);
+  if (response == nullptr || static_cast<int64_t>(response->body.size()) <= kMaxBodyInMemory) return;
+  Result<Streamed> streamed = Spooled(std::move(*response), server_.spool);
+  if (streamed)
+    answer = *std::move(streamed);
+  else
+    answer = server_.handler->Refuse(503, "there is no room for the answer now", 1);
+}
+
+void Connection::OnReply(Reply reply) {
+  if (auto* response = std::get_if<Response>(&reply)) return Respond(std::move(*response), keep_open_);
+  BeginStream(std::move(std::get<Streamed>(reply)));
+}
+
+bool Connection::CountAsStream() {
+  if (counted_as_stream_) return true;
+  const int64_t kept = owner_ == kOperator ? 0 : std::min(kOperatorStreams, server_.bounds.streams / 8);
+  counted_as_stream_ =
+      server_.Take(owner_, &Holding::streams, 1, server_.bounds.streams_per_tenant, server_.bounds.streams - kept);
+  return counted_as_stream_;
+}
+
 void Connection::BeginStream(Streamed streamed) {
   if (server_.draining) return Refuse(503, "the service is stopping", 1);
-  if (server_.streams >= server_.bounds.streams) return Refuse(503, "too many streams at once", 5);
-  ++server_.streams;
-  counted_as_stream_ = true;
+  // A stream of known length ends by itself within the time limit of its reader, so it counts as a connection only.
+  if (!streamed.content_length && !CountAsStream()) return Refuse(503, "too many streams at once", 5);
+  waiter_.reset();
   stream_ = std::move(streamed.body);
   chunked_ = !streamed.content_length.has_value();
   last_piece_ = broken_ = woken_ = false;
@@ -212,9 +341,11 @@ void Connection::BeginStream(Streamed streamed) {
 
 void Connection::NextPiece() {
   phase_ = Phase::kHandling;
+  ++turns_;
+  turn_ns_ = MonotonicNanos();
   woken_ = false;
   busy_ = true;
-  server_.pool->Add([self = shared_from_this()] {
+  server_.pool->Add(owner_, [self = shared_from_this()] {
     const auto piece = std::make_shared<BodyStream::Piece>(self->stream_->Next());
     self->server_.network->Post([self, piece] { self->OnPiece(std::move(*piece)); });
   });
@@ -235,16 +366,17 @@ void Connection::OnPiece(BodyStream::Piece piece) {
     }
     if (last_piece_ && !broken_) body_ += "0\r\n\r\n";
   }
-  // The head goes out even when there is nothing to say yet: the peer waits for it.
+  // The head is sent even without data, because the peer waits for it.
   if (!head_.empty() || !body_.empty()) {
+    // An answer that has begun can no longer be refused; the missing end tells the peer that it is incomplete.
+    if (!HoldAnswer(static_cast<int64_t>(body_.size()))) return Close();
     woken_ = woken_ || piece.then == BodyStream::Piece::Then::kMore;
     phase_ = Phase::kWriting;
-    channel_->Write(head_, body_, server_.bounds.write_timeout_ms,
-                    [self = shared_from_this()](IoEnd end, size_t bytes) {
-                      self->bytes_sent_ += static_cast<int64_t>(bytes);
-                      if (end != IoEnd::kOk) return self->Close();
-                      self->OnWritten();
-                    });
+    channel_->Write(head_, body_, WriteTimeout(), [self = shared_from_this()](IoEnd end, size_t bytes) {
+      self->bytes_sent_ += static_cast<int64_t>(bytes);
+      if (end != IoEnd::kOk) return self->Close();
+      self->OnWritten();
+    });
     return;
   }
   if (last_piece_) return OnWritten();
@@ -253,9 +385,7 @@ void Connection::OnPiece(BodyStream::Piece piece) {
 }
 
 void Connection::BeginWaiting(Awaited awaited) {
-  if (server_.streams >= server_.bounds.streams) return Refuse(503, "too many waiting requests at once", 5);
-  ++server_.streams;
-  counted_as_stream_ = true;
+  if (!CountAsStream()) return Refuse(503, "too many waiting requests at once", 5);
   waiter_ = std::move(awaited.waiter);
   route_ = std::move(awaited.route);
   wait_until_ns_ = MonotonicNanos() + awaited.timeout_ms * kNanosPerMilli;
@@ -264,15 +394,18 @@ void Connection::BeginWaiting(Awaited awaited) {
 
 void Connection::PollWaiter() {
   phase_ = Phase::kHandling;
+  ++turns_;
+  turn_ns_ = MonotonicNanos();
   woken_ = false;
   busy_ = true;
   const bool last = server_.draining || MonotonicNanos() >= wait_until_ns_;
-  server_.pool->Add([self = shared_from_this(), last] {
-    const auto response = std::make_shared<std::optional<Response>>(self->waiter_->Poll(last));
-    self->server_.network->Post([self, response] {
+  server_.pool->Add(owner_, [self = shared_from_this(), last] {
+    const auto reply = std::make_shared<std::optional<Reply>>(self->waiter_->Poll(last));
+    if (*reply) self->KeepLargeInFile(**reply);
+    self->server_.network->Post([self, reply] {
       self->busy_ = false;
       if (self->phase_ == Phase::kClosed) return;
-      if (*response) return self->Respond(std::move(**response), self->keep_open_);
+      if (*reply) return self->OnReply(std::move(**reply));
       if (self->woken_) return self->PollWaiter();
       self->AwaitWake();
     });
@@ -290,7 +423,15 @@ void Connection::AwaitWake() {
 
 void Connection::OnWake() {
   woken_ = true;
-  if (phase_ != Phase::kWaiting) return;  // its turn comes anyway
+  if (phase_ != Phase::kWaiting) return;  // a turn is already due
+  // Each turn queries the store. The first turns run at once; those of a job with much output are spaced.
+  const int64_t since_ms = (MonotonicNanos() - turn_ns_) / kNanosPerMilli;
+  if (turns_ > kQuickTurns && since_ms < kTurnIntervalMs) {
+    wake_timer_ = server_.network->After(kTurnIntervalMs - since_ms, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->OnWake();
+    });
+    return;
+  }
   wake_timer_.reset();
   if (stream_)
     NextPiece();
@@ -316,10 +457,15 @@ void Connection::WriteHead(const Response& response, std::optional<int64_t> cont
 
 void Connection::Respond(Response response, bool keep_open) {
   keep_open_ = keep_open && !server_.draining;
+  if (!HoldAnswer(static_cast<int64_t>(response.body.size()))) {
+    response = server_.handler->Refuse(503, "too many answers wait to be read", 1);
+    // This answer is small, and the connection ends with it.
+    keep_open_ = false;
+  }
   WriteHead(response, static_cast<int64_t>(response.body.size()), false);
   body_ = reader_.request().method == "HEAD" ? std::string() : std::move(response.body);
   phase_ = Phase::kWriting;
-  channel_->Write(head_, body_, server_.bounds.write_timeout_ms, [self = shared_from_this()](IoEnd end, size_t bytes) {
+  channel_->Write(head_, body_, WriteTimeout(), [self = shared_from_this()](IoEnd end, size_t bytes) {
     self->bytes_sent_ += static_cast<int64_t>(bytes);
     if (end != IoEnd::kOk) return self->Close();
     self->last_piece_ = true;
@@ -333,14 +479,16 @@ void Connection::Refuse(int status, const std::string& detail, int retry_after_s
 
 void Connection::OnWritten() {
   if (phase_ == Phase::kClosed) return;
-  head_.clear();
-  body_.clear();
+  // An idle connection holds no buffers.
+  head_ = std::string();
+  body_ = std::string();
+  ReleaseAnswer();
   if (stream_ && !last_piece_) {
     if (woken_) return NextPiece();
     return AwaitWake();
   }
   FinishRequest();
-  if (broken_) return Close();  // without the last chunk: the peer sees that it is not whole
+  if (broken_) return Close();  // without the last chunk, so the peer sees that it is incomplete
   if (!keep_open_) return Linger();
   phase_ = Phase::kReading;
   BeginRequest();
@@ -361,13 +509,14 @@ void Connection::FinishRequest() {
   Report();
   stream_.reset();
   waiter_.reset();
+  turns_ = 0;
   last_piece_ = false;
-  server_.buffered_bytes -= std::exchange(buffered_bytes_, 0);
-  if (std::exchange(counted_as_stream_, false)) --server_.streams;
+  server_.GiveBack(owner_, &Holding::buffered_bytes, std::exchange(buffered_bytes_, 0));
+  if (std::exchange(counted_as_stream_, false)) server_.GiveBack(owner_, &Holding::streams, 1);
 }
 
-// A socket that is closed while the peer still sends answers with a reset, and that can overtake our answer. So we
-// stop sending, and read for a while what nobody will look at.
+// Closing a socket while the peer still sends causes a reset, which can overtake our answer. So we stop sending, and
+// read and discard input for a while.
 void Connection::Linger() {
   phase_ = Phase::kLingering;
   read_deadline_ns_ = MonotonicNanos() + kLingerMs * kNanosPerMilli;

@@ -1,20 +1,22 @@
-// One connection from its first byte to its last: reads requests, has them judged and handled, and writes the answers,
+// One connection from its first byte to its last: reads requests, has them checked and handled, and writes the answers,
 // one request at a time.
 //
 //   read head ─▶ Begin (loop) ─▶ read body ─▶ Handle (pool) ─▶ write ─▶ next request
 //                   │ refused                    ├─▶ stream: Next (pool) ─▶ write ─▶ … ─▶ next request
 //                   └─▶ answer, close            └─▶ wait:   Poll (pool) ─▶ … ─▶ write
 //
-// Everything but Handle, Next and Poll happens on the loop's thread. A connection is held by the server's state until
-// it is closed, and by the callbacks and calls that are on their way.
+// Everything but Handle, Next and Poll happens on the loop's thread. The server's state and pending callbacks and calls
+// keep a connection alive.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,7 +30,7 @@ namespace caisson::service::http {
 
 class Connection;
 
-// The way back to the loop for whoever may outlive it.
+// A handle to the loop for objects that may outlive it.
 class Mailbox {
  public:
   explicit Mailbox(Network& network) : network_(&network) {}
@@ -46,21 +48,41 @@ class Mailbox {
   Network* network_;
 };
 
-// What all connections of a server share. Only the loop's thread touches it.
+// The resources that one tenant, or all tenants together, occupy.
+struct Holding {
+  int64_t connections = 0;
+  int64_t streams = 0;
+  int64_t buffered_bytes = 0;  // of bodies
+  int64_t answer_bytes = 0;    // in memory
+
+  bool IsNothing() const { return connections + streams + buffered_bytes + answer_bytes == 0; }
+};
+
+// State that all connections of a server share. Only the loop's thread uses it.
 struct ServerState {
   ServerBounds bounds;
+  std::string spool;
   std::shared_ptr<Handler> handler;
   std::function<void(const Finished&)> on_finished;
   Network* network = nullptr;
   std::shared_ptr<Mailbox> mailbox;
   CallPool* pool = nullptr;
-  std::function<void()> on_empty;  // the last connection of a draining server went
+  std::function<void()> on_empty;  // the last connection of a draining server was closed
 
   bool draining = false;
   std::set<std::shared_ptr<Connection>> connections;
-  std::map<std::string, int64_t> connections_of;  // by Peer::address
-  int64_t streams = 0;
-  int64_t buffered_bytes = 0;
+  std::list<Connection*> anonymous;             // oldest first
+  std::map<std::string, int64_t> anonymous_of;  // by Peer::address
+  int64_t operators = 0;                        // connections of operators
+  Holding all;
+  std::map<std::string, Holding> of;  // by Connection's `owner`
+
+  // Whether a connection of this peer may be opened; closes another one if that makes room.
+  bool MakeRoom(const Peer& peer);
+  // Adds `change` to the owner's amount and to the total; returns false and changes nothing if a bound would be
+  // exceeded.
+  bool Take(const std::string& owner, int64_t Holding::*what, int64_t change, int64_t bound_of_one, int64_t bound);
+  void GiveBack(const std::string& owner, int64_t Holding::*what, int64_t change);
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -68,13 +90,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(ServerState& server, std::shared_ptr<Channel> channel, Peer peer);
   void Start();
 
-  // Ends when the request it is at was answered, or at once when there is none, or a stream.
+  // Closes after the current request is answered; at once if there is none or it is a stream.
   void Drain();
   void Close();
+
+  const Peer& peer() const { return peer_; }
 
  private:
   using State = RequestReader::State;
   enum class Phase : uint8_t { kReading, kHandling, kWaiting, kWriting, kLingering, kClosed };
+
+  // Assigns the connection to the caller; false if the caller has too many.
+  bool Identify(const Request& request);
+  void Forget();  // that it is anonymous
+  // Counts `bytes` of an answer in memory; false if the owner or all owners together hold too much.
+  bool HoldAnswer(int64_t bytes);
+  void ReleaseAnswer();
+  int64_t WriteTimeout() const;
 
   void ReadMore();
   void OnRead(IoEnd end, size_t bytes);
@@ -83,6 +115,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnBegun();
   void Handle();
   void OnAnswer(Answer answer);
+  void OnReply(Reply reply);
+  // Pool thread.
+  template <typename Some>
+  void KeepLargeInFile(Some& answer) const;
+  bool CountAsStream();  // false when the owner or all have too many
 
   void BeginStream(Streamed streamed);
   void NextPiece();
@@ -107,12 +144,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestReader reader_;
   std::array<char, 16384> input_;
   Phase phase_ = Phase::kReading;
+  // The owner: "tenant …", "operator", or empty while the connection is anonymous.
+  std::string owner_;
+  bool counted_ = false;                                   // as one of the owner's connections
+  std::optional<std::list<Connection*>::iterator> place_;  // among the anonymous ones
 
   // Of the request being served.
   std::string request_id_;
   int64_t begun_ns_ = 0;
   int64_t read_deadline_ns_ = 0;
-  int64_t buffered_bytes_ = 0;  // our share of the server's
+  int64_t buffered_bytes_ = 0;  // our share of the owner's
+  int64_t answer_bytes_ = 0;    // likewise
   bool keep_open_ = false;
   int status_ = 0;
   std::string route_, fault_;
@@ -126,6 +168,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool counted_as_stream_ = false;
   bool chunked_ = false, busy_ = false, woken_ = false, last_piece_ = false, broken_ = false;
   int64_t wait_until_ns_ = 0;
+  int64_t turns_ = 0, turn_ns_ = 0;
 
   int64_t lingered_bytes_ = 0;
 };

@@ -10,6 +10,9 @@ using nlohmann::json;
 
 namespace {
 
+constexpr size_t kMaxPageBytes = size_t{2} << 20;
+constexpr size_t kBytesOfAJob = 500;
+
 void AddText(json& document, const char* name, const std::string& text) {
   if (!text.empty()) document[name] = text;
 }
@@ -95,9 +98,15 @@ json ToJson(const store::Event& event, const std::string& job_id, const std::str
 
 json PageOf(const std::vector<store::Job>& jobs, size_t limit) {
   json page = {{"jobs", json::array()}};
-  const size_t count = std::min(limit, jobs.size());
-  for (size_t i = 0; i < count; ++i) page["jobs"].push_back(ToJson(jobs[i]));
-  if (jobs.size() > limit && count > 0) page["next_cursor"] = jobs[count - 1].id;
+  const size_t wanted = std::min(limit, jobs.size());
+  size_t count = 0, bytes = 0;
+  // A long page is cut; its cursor says where the next one begins.
+  for (; count < wanted && bytes < kMaxPageBytes; ++count) {
+    for (const auto& [key, value] : jobs[count].labels) bytes += key.size() + value.size();
+    bytes += kBytesOfAJob + jobs[count].callback_url.size();
+    page["jobs"].push_back(ToJson(jobs[count]));
+  }
+  if (jobs.size() > count && count > 0) page["next_cursor"] = jobs[count - 1].id;
   return page;
 }
 

@@ -1,4 +1,4 @@
-// What the API shows of the rows in the store, as schemas/openapi.yaml describes it. Members without a value are left
+// Rows of the store as API documents, as schemas/openapi.yaml describes them. Members without a value are left
 // out.
 #pragma once
 

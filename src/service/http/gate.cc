@@ -8,7 +8,7 @@ namespace caisson::service::http {
 
 namespace {
 
-// "host", or nothing when what follows it is no port.
+// "host", or nothing if it is followed by something other than a port.
 std::optional<std::string_view> WithoutPort(std::string_view host) {
   const size_t start = host.empty() || host.front() != '[' ? 0 : host.find(']');
   if (start == std::string_view::npos) return std::nullopt;

@@ -1,10 +1,10 @@
-// What keeps web pages out. A page can make a browser send requests to a port of this machine; it cannot choose what
-// the browser says of itself there:
+// Keeps web pages out. A page can make a browser send requests to a port of this machine, but it cannot choose these
+// fields:
 //
-//   Host            a page that reaches us through a name of its own (DNS rebinding) is given away by that name: 421
-//   Origin,         say from which site a request comes; only our own is let in: 403. No CORS header is ever sent, so
-//   Sec-Fetch-Site  that a page cannot read an answer either.
-//   Content-Type    a form cannot send application/json (the routes ask for it)
+//   Host            a page that reaches us through its own name (DNS rebinding) is detected by that name: 421
+//   Origin,         name the site that a request comes from; only our own is accepted: 403. No CORS header is ever
+//   sent, so Sec-Fetch-Site  that a page cannot read an answer either. Content-Type    a form cannot send
+//   application/json (the routes ask for it)
 #pragma once
 
 #include <optional>

@@ -1,14 +1,12 @@
-// What a job says while it runs and leaves when it ended: events, output, artifacts. All three are sent as they come.
-#include <unistd.h>
-
+// Events, output and artifacts of a job. Events and output are sent as they appear.
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/percent.h"
 #include "base/units.h"
 #include "policy/syntax.h"
+#include "service/http/bodies.h"
 #include "service/http/documents.h"
 #include "service/http/problem.h"
 #include "service/http/routes.h"
@@ -27,7 +25,7 @@ Response BadParameter(const Error& error) {
   return Problem(400, error.message, error.message.substr(0, error.message.find(':')));
 }
 
-// Whatever a library throws ends the stream, visibly, and not the service.
+// An exception of a library visibly ends the stream, not the service.
 template <typename Make>
 Piece Guarded(Make make) {
   try {
@@ -37,8 +35,24 @@ Piece Guarded(Make make) {
   }
 }
 
-// Server-sent events: each lifecycle event with its number as `id`, so that a reader who was cut off goes on where he
-// was with Last-Event-ID. Ends behind the event that ended the job.
+// Adds an event to a body. The one that ends a job comes with the result, which may be a file.
+void AddEvent(SegmentStream& body, Service& service, const Caller& caller, const store::Event& event,
+              const std::string& job_id, const std::string& request_id) {
+  std::string text = ToText(ToJson(event, job_id, request_id));
+  if (event.type != "result") return body.Add(std::move(text));
+  Result<Document> result = service.ResultOf(caller, job_id);
+  if (!result) return body.Add(std::move(text));
+  text.back() = ',';
+  body.Add(text + "\"result\":");
+  if (result->file)
+    body.Add(std::move(result->file), result->bytes);
+  else
+    body.Add(std::move(result->text));
+  body.Add("}");
+}
+
+// Server-sent events: each lifecycle event with its number as `id`, so that a client that was cut off continues with
+// Last-Event-ID. The stream ends after the event that ended the job.
 class EventStream : public BodyStream {
  public:
   EventStream(const Call& call, const store::Job& job, int64_t after_seq)
@@ -57,7 +71,8 @@ class EventStream : public BodyStream {
 
  private:
   Piece Make() {
-    // Looked at first: what is ended now gets no event later. Rarely, because it means reading the whole job.
+    if (said_.bytes() > 0 && !all_said_) return Say();
+    // Checked first: a job that has ended gets no later event. Rarely, because it reads the whole job.
     const bool idle = MonotonicNanos() - said_ns_ >= heartbeat_ns_;
     bool ended = false;
     if (first_ || idle) {
@@ -67,17 +82,30 @@ class EventStream : public BodyStream {
     }
     const Result<std::vector<store::Event>> events = service_.Events(caller_, job_id_, seq_, kEventsAtOnce);
     if (!events) return {"", Piece::Then::kEnd, true};
-    std::string text = std::exchange(first_, false) ? "retry: 1000\n\n" : "";
+    said_ = SegmentStream();
+    if (std::exchange(first_, false)) said_.Add("retry: 1000\n\n");
     for (const store::Event& event : *events) {
-      text += "id: " + std::to_string(event.seq) + "\nevent: " + event.type +
-              "\ndata: " + ToText(ToJson(event, job_id_, request_id_)) + "\n\n";
+      said_.Add("id: " + std::to_string(event.seq) + "\nevent: " + event.type + "\ndata: ");
+      AddEvent(said_, service_, caller_, event, job_id_, request_id_);
+      said_.Add("\n\n");
       seq_ = event.seq;
       ended = event.type == "result" || event.type == "dead_lettered" || (ended && event.type != "queued");
     }
-    if (text.empty() && idle) text = ": still here\n\n";
-    if (!text.empty()) said_ns_ = MonotonicNanos();
-    if (static_cast<int64_t>(events->size()) == kEventsAtOnce) return {std::move(text), Piece::Then::kMore};
-    return {std::move(text), ended ? Piece::Then::kEnd : Piece::Then::kWait};
+    if (said_.bytes() == 0 && idle) said_.Add(": still here\n\n");
+    if (said_.bytes() > 0) said_ns_ = MonotonicNanos();
+    const bool more = static_cast<int64_t>(events->size()) == kEventsAtOnce;
+    then_ = more ? Piece::Then::kMore : ended ? Piece::Then::kEnd : Piece::Then::kWait;
+    all_said_ = said_.bytes() == 0;
+    if (all_said_) return {"", then_};
+    return Say();
+  }
+
+  Piece Say() {
+    Piece piece = said_.Next();
+    if (piece.broken || piece.then != Piece::Then::kEnd) return piece;
+    all_said_ = true;
+    piece.then = then_;
+    return piece;
   }
 
   Service& service_;
@@ -87,29 +115,36 @@ class EventStream : public BodyStream {
   int64_t seq_;
   int64_t said_ns_;
   bool first_ = true;
+  SegmentStream said_;  // being sent, and …
+  bool all_said_ = true;
+  Piece::Then then_ = Piece::Then::kWait;  // … what follows it
   const std::unique_ptr<Subscription> subscription_;
 };
 
-// The output as it comes; of one stream, or of both in the order of arrival.
+// The output as it arrives; of one stream, or of both in the order of arrival.
 class LogStream : public BodyStream {
  public:
-  LogStream(const Call& call, std::string job_id, std::string stream, int64_t offset)
+  // `follow`: until the job ends; otherwise only the output up to now.
+  LogStream(const Call& call, std::string job_id, std::string stream, int64_t offset, bool follow)
       : service_(call.service),
         caller_(*call.caller),
         job_id_(std::move(job_id)),
         stream_(std::move(stream)),
         offset_(offset),
-        subscription_(call.service.Watch(job_id_, call.wake)) {}
+        follow_(follow),
+        subscription_(follow ? call.service.Watch(job_id_, call.wake) : nullptr) {}
 
   Piece Next() override {
     return Guarded([this]() -> Piece {
-      const Result<Log> log = service_.Logs(caller_, job_id_, offset_);
+      const Result<Log> log = service_.Logs(caller_, job_id_, offset_, kPieceBytes);
       if (!log) return {"", Piece::Then::kEnd, true};
       std::string text;
       for (const LogChunk& chunk : log->chunks)
         if (stream_.empty() || chunk.stream == stream_) text += chunk.bytes;
       offset_ = log->next_offset;
-      return {std::move(text), log->complete ? Piece::Then::kEnd : Piece::Then::kWait};
+      if (log->complete) return {std::move(text), Piece::Then::kEnd};
+      if (!log->chunks.empty()) return {std::move(text), Piece::Then::kMore};
+      return {std::move(text), follow_ ? Piece::Then::kWait : Piece::Then::kEnd};
     });
   }
 
@@ -118,30 +153,8 @@ class LogStream : public BodyStream {
   const Caller caller_;
   const std::string job_id_, stream_;
   int64_t offset_;
+  const bool follow_;
   const std::unique_ptr<Subscription> subscription_;
-};
-
-class FileStream : public BodyStream {
- public:
-  FileStream(UniqueFd file, int64_t bytes) : file_(std::move(file)), left_(bytes) {}
-
-  Piece Next() override {
-    Piece piece;
-    piece.bytes.resize(static_cast<size_t>(std::min<int64_t>(left_, 256 << 10)));
-    const ssize_t count = ::pread(file_.get(), piece.bytes.data(), piece.bytes.size(), offset_);
-    if (count < 0 && errno == EINTR) return {"", Piece::Then::kMore};
-    if (count <= 0 && left_ > 0) return {"", Piece::Then::kEnd, true};
-    piece.bytes.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-    offset_ += count;
-    left_ -= count;
-    if (left_ == 0) piece.then = Piece::Then::kEnd;
-    return piece;
-  }
-
- private:
-  UniqueFd file_;
-  int64_t left_;
-  off_t offset_ = 0;
 };
 
 bool WantsEventStream(const Request& request) {
@@ -149,7 +162,7 @@ bool WantsEventStream(const Request& request) {
   return accept && accept->find("text/event-stream") != std::string_view::npos;
 }
 
-// Output of strangers is never a document of ours: no type is guessed, nothing in it runs.
+// SECURITY: output is untrusted. Browsers must not guess a type or run anything in it.
 void Sandbox(Response& response) {
   response.fields.emplace_back("Content-Security-Policy", "sandbox; default-src 'none'");
 }
@@ -178,9 +191,15 @@ Answer ShowEvents(const Call& call) {
   if (!WantsEventStream(call.request)) {
     const Result<std::vector<store::Event>> events = call.service.Events(*call.caller, job_id, *after, *limit);
     if (!events) return Problem(events.error());
-    json list = json::array();
-    for (const store::Event& event : *events) list.push_back(ToJson(event, job_id, found->job.request_id));
-    return Json(200, {{"events", std::move(list)}, {"next_after", events->empty() ? *after : events->back().seq}});
+    auto body = std::make_unique<SegmentStream>();
+    body->Add("{\"events\":[");
+    for (const store::Event& event : *events) {
+      if (&event != &events->front()) body->Add(",");
+      AddEvent(*body, call.service, *call.caller, event, job_id, found->job.request_id);
+    }
+    body->Add("],\"next_after\":" + std::to_string(events->empty() ? *after : events->back().seq) + "}");
+    const int64_t bytes = body->bytes();
+    return Streamed{JsonText(200, ""), bytes, std::move(body)};
   }
   Response head = Plain(200, "text/event-stream", "");
   return Streamed{std::move(head), std::nullopt, std::make_unique<EventStream>(call, found->job, *after)};
@@ -193,22 +212,19 @@ Answer ShowLogs(const Call& call) {
   const std::string stream = call.query.Text("stream").value_or("");
   if (call.query.Text("stream") && stream != "stdout" && stream != "stderr")
     return Problem(400, "stream: is neither stdout nor stderr", "stream");
-  const Result<Log> log = call.service.Logs(*call.caller, call.path[0], *from);
+  // Checked once before the first byte, because an error must be reported in the head.
+  const Result<Log> log = call.service.Logs(*call.caller, call.path[0], *from, 1);
   if (!log) return Problem(log.error());
   // Bytes as the program wrote them, which need not be UTF-8.
-  Response response = Plain(200, "text/plain; charset=utf-8", "");
-  Sandbox(response);
-  if (*follow) {
-    return Streamed{std::move(response), std::nullopt, std::make_unique<LogStream>(call, call.path[0], stream, *from)};
-  }
-  for (const LogChunk& chunk : log->chunks)
-    if (stream.empty() || chunk.stream == stream) response.body += chunk.bytes;
-  return response;
+  Response head = Plain(200, "text/plain; charset=utf-8", "");
+  Sandbox(head);
+  return Streamed{std::move(head), std::nullopt,
+                  std::make_unique<LogStream>(call, call.path[0], stream, *from, *follow)};
 }
 
 Answer SendArtifact(const Call& call) {
   Result<Artifact> artifact = call.service.OpenArtifact(*call.caller, call.path[0], call.path[1]);
-  // Whether there is nothing yet or nothing ever: it is not there.
+  // The same answer for "not yet" and "never": not found.
   if (!artifact && artifact.error().kind == ErrorKind::kConflict) return Problem(404, artifact.error().message);
   if (!artifact) return Problem(artifact.error());
   Response head = Plain(200, "application/octet-stream", "");
@@ -216,7 +232,9 @@ Answer SendArtifact(const Call& call) {
   head.fields.emplace_back("Content-Disposition", AttachmentName(artifact->path));
   head.fields.emplace_back("ETag", "\"" + artifact->sha256 + "\"");
   const int64_t bytes = artifact->bytes;
-  return Streamed{std::move(head), bytes, std::make_unique<FileStream>(std::move(artifact->file), bytes)};
+  auto body = std::make_unique<SegmentStream>();
+  body->Add(std::move(artifact->file), bytes);
+  return Streamed{std::move(head), bytes, std::move(body)};
 }
 
 }  // namespace caisson::service::http

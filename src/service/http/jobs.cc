@@ -1,8 +1,9 @@
-// Submitting jobs, and asking for them one by one or in lists.
+// Submitting jobs and querying them, one by one or in lists.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "policy/syntax.h"
+#include "service/http/bodies.h"
 #include "service/http/documents.h"
 #include "service/http/problem.h"
 #include "service/http/routes.h"
@@ -26,8 +27,8 @@ verify::JsonBounds RequestBounds() {
   return bounds;
 }
 
-// A body that cannot be read as JSON is malformed (400); one that can, and says something wrong, is not (422). The
-// service reads it anyway, so only when it refused is it read again to tell.
+// A body that is not JSON is malformed (400); JSON with a wrong member is 422. The service parses the body anyway, so
+// it is parsed again only after a refusal, to tell the two apart.
 Response SubmitProblem(const Error& error, std::string_view body) {
   if (error.kind == ErrorKind::kInvalid) {
     if (const auto read = verify::ReadJson(body, RequestBounds()); !read) return Problem(400, read.error().message);
@@ -42,41 +43,57 @@ Response Accepted(const store::Submitted& submitted) {
   return response;
 }
 
+Reply Send(Response head, Document document) {
+  if (!document.file) {
+    head.body = std::move(document.text);
+    return head;
+  }
+  auto body = std::make_unique<SegmentStream>();
+  body->Add(std::move(document.file), document.bytes);
+  return Streamed{std::move(head), document.bytes, std::move(body)};
+}
+
+Answer ToAnswer(Reply reply) {
+  return std::visit([](auto&& one) -> Answer { return std::move(one); }, std::move(reply));
+}
+
 // Waits for the end of a job, and answers with its result.
 class ResultWaiter : public Waiter {
  public:
   // `unfinished` is the answer while there is no result.
-  ResultWaiter(const Call& call, std::string job_id,
+  ResultWaiter(const Call& call, std::string route, std::string job_id,
                std::function<Response(const store::Job&, const Error&)> unfinished)
       : service_(call.service),
         caller_(*call.caller),
+        route_(std::move(route)),
         job_id_(std::move(job_id)),
         unfinished_(std::move(unfinished)),
         subscription_(call.service.Watch(job_id_, call.wake)) {}
 
-  std::optional<Response> Poll(bool last) override {
+  std::optional<Reply> Poll(bool last) override {
     const Result<JobDetails> found = service_.Find(caller_, job_id_);
     if (!found) return Problem(found.error());
     if (!store::IsEnd(found->job.state) && !last) return std::nullopt;
-    Result<std::string> result = service_.ResultOf(caller_, job_id_);
+    Result<Document> result = service_.ResultOf(caller_, job_id_);
     if (!result) {
       return result.error().kind == ErrorKind::kConflict ? unfinished_(found->job, result.error())
                                                          : Problem(result.error());
     }
-    Response response = JsonText(200, *std::move(result));
-    response.fields.emplace_back("Location", "/v1/jobs/" + job_id_);
-    return response;
+    Response head = JsonText(200, "");
+    head.route = route_;
+    head.fields.emplace_back("Location", "/v1/jobs/" + job_id_);
+    return Send(std::move(head), *std::move(result));
   }
 
  private:
   Service& service_;
   const Caller caller_;
-  const std::string job_id_;
+  const std::string route_, job_id_;
   const std::function<Response(const store::Job&, const Error&)> unfinished_;
   const std::unique_ptr<Subscription> subscription_;
 };
 
-// The key in the header, or an error that names it.
+// The key of the header, or an error that names the field.
 Result<std::string> IdempotencyKey(const Request& request) {
   const auto field = request.Field("idempotency-key");
   if (!field) return std::string();
@@ -123,21 +140,29 @@ Answer SubmitJob(const Call& call) {
   if (!wait_ms) return BadParameter(wait_ms.error());
   const Result<std::string> key = IdempotencyKey(call.request);
   if (!key) return Problem(400, key.error().message, "Idempotency-Key");
-  const Result<store::Submitted> submitted = call.service.Submit(*call.caller, call.request.body, *key);
-  if (!submitted) return SubmitProblem(submitted.error(), call.request.body);
+  std::string held;
+  const Result<std::string_view> body = WholeBody(call.request, held);
+  if (!body) return Problem(body.error());
+  const Result<store::Submitted> submitted = call.service.Submit(*call.caller, *body, *key);
+  if (!submitted) return SubmitProblem(submitted.error(), *body);
+  held = std::string();
   if (*wait_ms == 0) return Accepted(*submitted);
-  // One who may submit but not read gets what he would get without waiting.
+  // A caller with the right to submit but not to read gets the same answer as without waiting.
   if (!call.caller->Has(Right::kRead)) return Accepted(*submitted);
   const auto unfinished = [existed = submitted->existed](const store::Job& job, const Error&) {
     return Accepted({job, existed});
   };
-  return Awaited{*wait_ms, "/v1/jobs", std::make_unique<ResultWaiter>(call, submitted->job.id, unfinished)};
+  return Awaited{*wait_ms, "/v1/jobs", std::make_unique<ResultWaiter>(call, "/v1/jobs", submitted->job.id, unfinished)};
 }
 
 Answer SubmitBatch(const Call& call) {
   if (call.request.Field("idempotency-key"))
     return Problem(400, "a batch has a key for each request, in its idempotency_key", "Idempotency-Key");
-  const Result<json> requests = verify::ReadJson(call.request.body, RequestBounds());
+  std::string held;
+  const Result<std::string_view> text = WholeBody(call.request, held);
+  if (!text) return Problem(text.error());
+  const Result<json> requests = verify::ReadJson(*text, RequestBounds());
+  held = std::string();
   if (!requests) return Problem(400, requests.error().message);
   if (const Status fits = verify::ExpectArray(*requests, "", 1, kMaxBatch); !fits) return Problem(fits.error());
   json answers = json::array();
@@ -180,11 +205,12 @@ Answer ShowResult(const Call& call) {
   if (!wait_ms) return BadParameter(wait_ms.error());
   if (*wait_ms > 0) {
     const auto unfinished = [](const store::Job&, const Error& error) { return Problem(error); };
-    return Awaited{*wait_ms, "/v1/jobs/{id}/result", std::make_unique<ResultWaiter>(call, call.path[0], unfinished)};
+    constexpr char kRoute[] = "/v1/jobs/{id}/result";
+    return Awaited{*wait_ms, kRoute, std::make_unique<ResultWaiter>(call, kRoute, call.path[0], unfinished)};
   }
-  Result<std::string> result = call.service.ResultOf(*call.caller, call.path[0]);
+  Result<Document> result = call.service.ResultOf(*call.caller, call.path[0]);
   if (!result) return Problem(result.error());
-  return JsonText(200, *std::move(result));
+  return ToAnswer(Send(JsonText(200, ""), *std::move(result)));
 }
 
 Answer ShowAttestation(const Call& call) {
@@ -210,9 +236,12 @@ Answer CancelJob(const Call& call) {
 }
 
 Answer PutArchive(const Call& call) {
-  const Result<std::string> sha256 = call.service.PutArchive(*call.caller, call.request.body);
+  const Request& request = call.request;
+  const Result<std::string> sha256 =
+      request.body_file >= 0 ? call.service.PutArchive(*call.caller, request.body_file, request.content_length)
+                             : call.service.PutArchive(*call.caller, request.body);
   if (!sha256) return Problem(sha256.error());
-  return Json(201, {{"sha256", *sha256}, {"archive", "sha256:" + *sha256}, {"bytes", call.request.body.size()}});
+  return Json(201, {{"sha256", *sha256}, {"archive", "sha256:" + *sha256}, {"bytes", request.content_length}});
 }
 
 }  // namespace caisson::service::http

@@ -52,7 +52,7 @@ Result<UniqueFd> TakeLock(const std::string& path) {
   return lock;
 }
 
-// What stands at the path may only be a socket that nobody listens on.
+// The path may only hold a socket without a listener.
 Status ExpectStale(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) {
@@ -64,11 +64,11 @@ Status ExpectStale(const std::string& path) {
   CAISSON_TRY(const UniqueFd probe, UnixSocket());
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EAGAIN)
     return Error::Conflict("socket: another server listens on " + path);
-  if (errno != ECONNREFUSED) return Error::System(errno, "socket: " + path + " is somebody's");
+  if (errno != ECONNREFUSED) return Error::System(errno, "socket: connect to " + path);
   return {};
 }
 
-// A directory of ours beside the path, gone with everything in it when it goes.
+// A private directory beside the path; the destructor removes it with its contents.
 class Nest {
  public:
   static Result<Nest> Make(const std::string& path) {
@@ -128,7 +128,7 @@ UnixListener& UnixListener::operator=(UnixListener&& other) noexcept {
 
 void UnixListener::Remove() {
   struct stat info {};
-  // Not somebody else's, should he have put one there against our lock.
+  // Removes only our own socket, in case another process ignored the lock and replaced it.
   if (!path_.empty() && ::lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_)
     ::unlink(path_.c_str());
   path_.clear();

@@ -1,5 +1,4 @@
-// The sockets that connections come to. Made with plain system calls; whoever serves them waits for them to be
-// readable.
+// Listening sockets, created with plain system calls. The server waits until they are readable.
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +11,11 @@
 
 namespace caisson::service::http {
 
-// A unix socket in the file system, removed when it goes.
+// A unix socket in the file system; the destructor removes it.
 //
-// It appears under its name with its final mode and already listening: it is made inside a directory that only we can
-// enter, and moved. (The umask, which would do as well, is every thread's.) A file "<path>.lock" is held while we
-// listen, so that of two servers one is refused; the socket of a server that died is replaced.
+// It appears under its name with its final mode and already listening: it is created inside a private directory and
+// moved. (The umask would also work, but all threads share it.) A lock on the file "<path>.lock" is held while we
+// listen, so that the second of two servers is refused; the socket of a dead server is replaced.
 class UnixListener {
  public:
   static Result<UnixListener> Listen(const std::string& path, mode_t mode);
@@ -26,7 +25,7 @@ class UnixListener {
   ~UnixListener() { Remove(); }
 
   UniqueFd TakeSocket() { return std::move(socket_); }
-  // Takes the name away and lets another server have it. The socket is closed by whoever took it.
+  // Removes the name, so that another server can use it. The code that accepts connections closes the socket.
   void Remove();
 
  private:

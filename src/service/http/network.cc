@@ -37,7 +37,7 @@ IoEnd Translate(const error_code& fault, bool timed_out) {
   return IoEnd::kFailed;
 }
 
-// A deadline on whatever the socket is doing. Cancels, and does not close, so that an answer can still be written.
+// A deadline for the current socket operation. It cancels but does not close, so that an answer can still be written.
 class Deadline : public std::enable_shared_from_this<Deadline> {
  public:
   explicit Deadline(Socket& socket) : socket_(&socket), timer_(socket.get_executor()) {}
@@ -48,14 +48,14 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
     timer_.expires_after(std::chrono::milliseconds(milliseconds));
     timer_.async_wait([weak = weak_from_this(), turn](const error_code& fault) {
       const auto self = weak.lock();
-      // A timer that fired just before it was cancelled comes here without a fault: its turn is over.
+      // A timer that fired just before it was cancelled arrives here without an error; it is ignored.
       if (fault || !self || self->turn_ != turn) return;
       self->passed_ = true;
       error_code ignored;
       self->socket_->cancel(ignored);
     });
   }
-  // True when the deadline ended what was going on.
+  // True if the deadline ended the operation.
   bool End() {
     ++turn_;
     timer_.cancel();
@@ -100,7 +100,8 @@ class AsioChannel : public Channel, public std::enable_shared_from_this<AsioChan
   void Write(std::string_view first, std::string_view second, int64_t timeout_ms, Done done) override {
     to_write_ = {asio::buffer(first.data(), first.size()), asio::buffer(second.data(), second.size())};
     written_ = 0;
-    WriteRest(timeout_ms, std::move(done));
+    deadline_->Begin(timeout_ms);
+    WriteRest(std::move(done));
   }
 
   void EndSending(int64_t timeout_ms, Done done) override {
@@ -137,25 +138,24 @@ class AsioChannel : public Channel, public std::enable_shared_from_this<AsioChan
     done(Translate(fault, timed_out), count);
   }
 
-  void WriteRest(int64_t timeout_ms, Done done) {
+  void WriteRest(Done done) {
     if (to_write_[0].size() + to_write_[1].size() == 0) {
+      deadline_->End();
       asio::post(stream_.get_executor(),
                  [this, self = this->shared_from_this(), done = std::move(done)] { done(IoEnd::kOk, written_); });
       return;
     }
-    deadline_->Begin(timeout_ms);
-    stream_.async_write_some(to_write_, [self = this->shared_from_this(), timeout_ms, done = std::move(done)](
-                                            const error_code& fault, size_t count) {
-      self->written_ += count;
-      if (fault) return self->Ended(fault, self->written_, done);
-      self->deadline_->End();
-      for (asio::const_buffer& part : self->to_write_) {
-        const size_t taken = std::min(count, part.size());
-        part += taken;
-        count -= taken;
-      }
-      self->WriteRest(timeout_ms, done);
-    });
+    stream_.async_write_some(
+        to_write_, [self = this->shared_from_this(), done = std::move(done)](const error_code& fault, size_t count) {
+          self->written_ += count;
+          if (fault) return self->Ended(fault, self->written_, done);
+          for (asio::const_buffer& part : self->to_write_) {
+            const size_t taken = std::min(count, part.size());
+            part += taken;
+            count -= taken;
+          }
+          self->WriteRest(done);
+        });
   }
 
   Stream stream_;
@@ -261,7 +261,7 @@ class AsioNetwork : public Network {
       }
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return Await(listener);
-      // Out of descriptors or memory: the connection waits in the kernel's line, and we must not spin on it.
+      // Out of descriptors or memory: the connection waits in the kernel's backlog, and we must not spin.
       listener->pause.expires_after(std::chrono::milliseconds(100));
       listener->pause.async_wait([this, weak = std::weak_ptr(listener)](const error_code& fault) {
         const auto alive = weak.lock();

@@ -1,5 +1,5 @@
-// The one thread that all connections are served by, and their bytes, with or without TLS. Everything of Asio and
-// OpenSSL is behind this header.
+// The event loop that serves all connections on one thread, with or without TLS. Asio and OpenSSL stay behind this
+// header.
 //
 // All functions, except where it says "any thread", are called on the loop's own thread, and all callbacks come there.
 #pragma once
@@ -18,24 +18,24 @@ namespace caisson::service::http {
 
 enum class IoEnd : uint8_t { kOk, kEof, kTimeout, kFailed };
 
-// A connection's bytes. One read and one write at a time, each with its own time limit. Whoever is called back must
-// keep the channel alive until then: callbacks should hold its owner.
+// A connection's bytes. One read and one write at a time, each with its own time limit. The channel must stay alive
+// until the callback runs: callbacks should hold its owner.
 class Channel {
  public:
   using Done = std::function<void(IoEnd, size_t bytes)>;
   virtual ~Channel() = default;
 
   virtual void Handshake(int64_t timeout_ms, Done done) = 0;
-  // At least one byte, unless it ends otherwise.
+  // Reads at least one byte, or reports the end or an error.
   virtual void Read(char* into, size_t size, int64_t timeout_ms, Done done) = 0;
-  // Both, one behind the other; the time starts anew whenever the peer takes something.
+  // Writes both buffers in order. The time limit covers all bytes: a peer that takes single bytes gains no time.
   virtual void Write(std::string_view first, std::string_view second, int64_t timeout_ms, Done done) = 0;
-  // Says that nothing more will come. What the peer still sends can be read.
+  // Shuts down sending. Data from the peer can still be read.
   virtual void EndSending(int64_t timeout_ms, Done done) = 0;
   virtual void Close() = 0;
 };
 
-// Fires once, unless it goes before.
+// Fires once, unless it is destroyed before.
 class Timer {
  public:
   virtual ~Timer() = default;
@@ -47,7 +47,7 @@ class Network {
   static Result<std::unique_ptr<Network>> Make(const std::string& tls_certificate, const std::string& tls_key);
   virtual ~Network() = default;
 
-  virtual void Run() = 0;                             // until Stop; the thread that calls it becomes the loop's
+  virtual void Run() = 0;                             // until Stop; the calling thread becomes the loop's thread
   virtual void Stop() = 0;                            // any thread
   virtual void Post(std::function<void()> call) = 0;  // any thread
 

@@ -1,4 +1,4 @@
-// Approvals, and jobs that were given up.
+// Approvals and dead letters.
 #include <nlohmann/json.hpp>
 
 #include "service/http/documents.h"
@@ -31,7 +31,7 @@ Answer AnswerApproval(const Call& call, bool grant) {
   if (!body) return Problem(400, body.error().message);
   const Result<AnswerBody> answer = ReadAnswer(*body);
   if (!answer) return Problem(answer.error());
-  if (!grant && answer->reason.empty()) return Problem(422, "reason: a denial needs one", "reason");
+  if (!grant && answer->reason.empty()) return Problem(422, "reason: a denial needs a reason", "reason");
   const Result<store::Approval> approval =
       call.service.Answer(*call.caller, call.path[0], grant, answer->plan_digest, answer->nonce, answer->reason);
   if (!approval) return Problem(approval.error());

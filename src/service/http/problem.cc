@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRetryAfterSeconds = 1;
-constexpr char kOurFault[] = "the service failed; its log tells more under this answer's X-Request-Id";
+constexpr char kOurFault[] = "the service failed; its log has details under this answer's X-Request-Id";
 
 std::string TypeOf(int status) {
   std::string name = ReasonPhrase(status);

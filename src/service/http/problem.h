@@ -14,14 +14,14 @@ namespace caisson::service::http {
 // Headers that every answer has.
 Response Plain(int status, const char* content_type, std::string body);
 Response Json(int status, const nlohmann::json& document);
-// For documents that are JSON text already.
+// For documents that are already JSON text.
 Response JsonText(int status, std::string text);
 
 Response Problem(int status, const std::string& detail, const std::string& field = "", int retry_after_s = 0);
 nlohmann::json ProblemDocument(int status, const std::string& detail, const std::string& field = "");
 
-// The status an Error stands for, and its field: kInvalid is 422, because what cannot be read at all is told apart
-// before. What failed on our side goes to the log and not to the caller.
+// The status an Error stands for, and its field: kInvalid is 422, because unparsable bodies are detected before.
+// Internal causes go to the log, not to the caller.
 int StatusOf(const Error& error);
 Response Problem(const Error& error);
 nlohmann::json ProblemDocument(const Error& error);

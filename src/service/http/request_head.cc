@@ -29,7 +29,7 @@ bool IsTokenCharacter(char c) {
   return IsDigit(c) || IsLetter(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
-// RFC 3986: what a path and a query are made of, without the escapes.
+// RFC 3986: the characters of a path and a query, except escapes.
 bool IsTargetCharacter(char c) {
   return IsDigit(c) || IsLetter(c) || std::string_view("-._~!$&'()*+,;=:@/?").find(c) != std::string_view::npos;
 }
@@ -69,7 +69,7 @@ HeadCheck::State HeadCheck::Refuse(int status, const char* reason) {
 
 HeadCheck::State HeadCheck::Look(std::string_view bytes) {
   while (checked_ < bytes.size()) {
-    // Bytes that were looked at are not looked at again: a line may come one byte at a time.
+    // Never scan a byte twice: a line may arrive one byte at a time.
     const size_t end = bytes.find_first_of(std::string_view("\r\n\0", 3), std::max(checked_, scanned_));
     scanned_ = std::min(end, bytes.size());
     const size_t length = scanned_ - checked_;
@@ -102,7 +102,7 @@ HeadCheck::State HeadCheck::LookAtRequestLine(std::string_view line) {
   const std::string_view target = line.substr(first + 1, second - first - 1);
   const std::string_view version = line.substr(second + 1);
   if (!IsVersion(version)) return Refuse(400, "the first line is not METHOD PATH HTTP/1.1");
-  if (version != "HTTP/1.1") return Refuse(505, "only HTTP/1.1 is spoken here");
+  if (version != "HTTP/1.1") return Refuse(505, "only HTTP/1.1 is supported");
   if (method.empty() || method.size() > kMaxMethodBytes ||
       !std::all_of(method.begin(), method.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
     return Refuse(400, "the method is not a word in capitals");
@@ -116,11 +116,11 @@ HeadCheck::State HeadCheck::LookAtField(std::string_view line) {
   if (colon == std::string_view::npos || colon == 0) return Refuse(400, "a field without a name");
   const std::string_view name = line.substr(0, colon);
   if (!std::all_of(name.begin(), name.end(), IsTokenCharacter))
-    return Refuse(400, "a field's name has characters that no name has");
+    return Refuse(400, "a field's name has invalid characters");
   const std::string lower = policy::ToLowerAscii(std::string(name));
   if (IsSingleField(lower)) {
     if (std::find(single_.begin(), single_.end(), lower) != single_.end())
-      return Refuse(400, "a field that says one thing came twice");
+      return Refuse(400, "a single-value field appears twice");
     single_.push_back(lower);
   }
   return LookAtValue(lower, Trimmed(line.substr(colon + 1)));
@@ -143,7 +143,7 @@ HeadCheck::State HeadCheck::LookAtWhole() {
   if (!came("host")) return Refuse(400, "Host is missing");
   if (came("transfer-encoding")) {
     if (came("content-length")) return Refuse(400, "both Content-Length and Transfer-Encoding");
-    return Refuse(411, "a body needs a Content-Length; Transfer-Encoding is not taken");
+    return Refuse(411, "a body needs a Content-Length; Transfer-Encoding is not supported");
   }
   return State::kWhole;
 }

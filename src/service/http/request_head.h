@@ -1,7 +1,6 @@
-// Is this the head of an HTTP/1.1 request, by the letter? Beast's parser decides what a request says; this decides
-// first whether there is only one way to read it. Beast is as lax as the standard lets a server be, and what a server
-// may be lax about is what a proxy before it may read differently: there requests are smuggled. So on top of Beast's
-// grammar are refused, while the bytes arrive and before anything waits for more of them:
+// Checks that the head of an HTTP/1.1 request is unambiguous, before Beast parses it. Beast is as lenient as the
+// standard permits, and a proxy in front may read lenient input differently: that is how requests are smuggled. So this
+// reader refuses, in addition to Beast's grammar, while the bytes arrive and before it waits for more:
 //
 //   400  a line that ends in a bare LF, a bare CR, control characters, a folded or an empty first line, HTTP/0.9
 //        white space before a colon, a target that is not a path, malformed escapes in it
@@ -27,7 +26,7 @@ struct HeadFault {
   std::string reason;
 };
 
-// Fields that say one thing each. To get any of them twice is to be told two things.
+// Fields with a single value. A second field of the same name would contradict the first, so it is refused.
 bool IsSingleField(std::string_view lower_case_name);
 
 // One head, checked line by line as it arrives.
@@ -37,7 +36,7 @@ class HeadCheck {
 
   explicit HeadCheck(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // `bytes` are all that came since the request began: what was passed before, and more.
+  // `bytes` are all bytes since the request began, including those of earlier calls.
   State Look(std::string_view bytes);
 
   size_t size() const { return checked_; }  // of the head, with the empty line at its end, once it is whole
@@ -55,7 +54,7 @@ class HeadCheck {
   size_t checked_ = 0;  // up to the end of the last whole line
   size_t scanned_ = 0;  // for the end of the next one
   size_t lines_ = 0;
-  std::vector<std::string> single_;  // single fields that came
+  std::vector<std::string> single_;  // single-value fields seen so far
   HeadFault fault_;
 };
 

@@ -133,7 +133,7 @@ TEST(RequestReader, GivesWhatWasSent) {
   ASSERT_EQ(reader.Take(first + second), State::kBegun);
   EXPECT_EQ(reader.request().content_length, 5);
   EXPECT_TRUE(reader.request().body.empty());
-  ASSERT_EQ(reader.Admit(), State::kWhole);
+  ASSERT_EQ(reader.AcceptBody(), State::kWhole);
   EXPECT_EQ(reader.request().method, "POST");
   EXPECT_EQ(reader.request().target, "/v1/jobs?wait=1s");
   EXPECT_EQ(reader.request().Field("x-thing"), "some words");
@@ -143,7 +143,7 @@ TEST(RequestReader, GivesWhatWasSent) {
   EXPECT_EQ(reader.request().target, "/healthz");
   EXPECT_EQ(reader.request().Field("x-thing"), std::nullopt);
   EXPECT_FALSE(reader.keep_alive());
-  ASSERT_EQ(reader.Admit(), State::kWhole);
+  ASSERT_EQ(reader.AcceptBody(), State::kWhole);
   ASSERT_EQ(reader.Next(), State::kHead);
   EXPECT_FALSE(reader.started());
 }
@@ -158,7 +158,7 @@ TEST(RequestReader, TakesABodyInPieces) {
   RequestReader reader(16384);
   const std::string body(100'000, 'x');
   ASSERT_EQ(reader.Take("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n"), State::kBegun);
-  ASSERT_EQ(reader.Admit(), State::kBody);
+  ASSERT_EQ(reader.AcceptBody(), State::kBody);
   for (size_t at = 0; at < body.size(); at += 1000)
     EXPECT_EQ(reader.Take(body.substr(at, 1000)), at + 1000 < body.size() ? State::kBody : State::kWhole);
   EXPECT_EQ(reader.request().body, body);

@@ -11,11 +11,12 @@ namespace caisson::service::http {
 namespace {
 
 constexpr int64_t kSmallBody = 16 << 10;
+constexpr int64_t kInputBody = int64_t{8} << 20;
 constexpr size_t kMaxIdBytes = 128;
 
 const std::vector<Route>& Table() {
   using enum BodyKind;
-  // On first use, so that a program which only links this does nothing at its start.
+  // Built on first use, so that a program that only links this does no work at start.
   static const std::vector<Route> routes = {
       {"POST", "/v1/jobs", false, kJson, 0, {"wait"}, SubmitJob},
       {"GET", "/v1/jobs", false, kNone, 0, {"cursor", "limit", "state", "request_id", "label", "tenant"}, ListJobs},
@@ -28,6 +29,26 @@ const std::vector<Route>& Table() {
       {"GET", "/v1/jobs/{id}/artifacts/{path}", false, kNone, 0, {}, SendArtifact},
       {"POST", "/v1/jobs/{id}:cancel", false, kOptionalJson, kSmallBody, {}, CancelJob},
       {"POST", "/v1/archives", false, kOctets, 0, {}, PutArchive},
+      {"POST", "/v1/sessions", false, kJson, 0, {}, OpenSession},
+      {"GET", "/v1/sessions", false, kNone, 0, {"cursor", "limit", "state", "label", "tenant"}, ListSessions},
+      {"GET", "/v1/sessions/{id}", false, kNone, 0, {}, ShowSession},
+      {"DELETE", "/v1/sessions/{id}", false, kNone, 0, {}, RemoveSession},
+      {"POST", "/v1/sessions/{id}:stop", false, kOptionalJson, kSmallBody, {}, StopSession},
+      {"POST", "/v1/sessions/{id}:extend", false, kJson, kSmallBody, {}, ExtendSession},
+      {"POST", "/v1/sessions/{id}:discard", false, kOptionalJson, kSmallBody, {}, DiscardSession},
+      {"POST", "/v1/sessions/{id}:apply", false, kOptionalJson, kSmallBody, {}, ApplySession},
+      {"GET", "/v1/sessions/{id}/diff", false, kNone, 0, {}, ShowSessionDiff},
+      {"GET", "/v1/sessions/{id}/transcript", false, kNone, 0, {}, ShowTranscript},
+      {"GET", "/v1/sessions/{id}/events", false, kNone, 0, {"after"}, ShowSessionEvents},
+      {"POST", "/v1/sessions/{id}/exec", false, kJson, 0, {"wait"}, StartExec},
+      {"GET", "/v1/sessions/{id}/exec/{n}", false, kNone, 0, {"wait"}, ShowExec},
+      {"GET", "/v1/sessions/{id}/exec/{n}/stream", false, kNone, 0, {}, StreamExec},
+      {"POST", "/v1/sessions/{id}/exec/{n}/stdin", false, kOptionalOctets, kInputBody, {"eof"}, WriteExecInput},
+      {"POST", "/v1/sessions/{id}/exec/{n}:signal", false, kJson, kSmallBody, {}, SignalExec},
+      {"GET", "/v1/sessions/{id}/files", false, kNone, 0, {"list"}, ListSessionFiles},
+      {"GET", "/v1/sessions/{id}/files/{path}", false, kNone, 0, {}, SendSessionFile},
+      {"PUT", "/v1/sessions/{id}/files/{path}", false, kFile, 0, {"mode"}, PutSessionFile},
+      {"DELETE", "/v1/sessions/{id}/files/{path}", false, kNone, 0, {}, RemoveSessionFile},
       {"GET", "/v1/approvals", false, kNone, 0, {"state"}, ListApprovals},
       {"GET", "/v1/approvals/{id}", false, kNone, 0, {}, ShowApproval},
       {"POST", "/v1/approvals/{id}:grant", false, kJson, kSmallBody, {}, GrantApproval},
@@ -71,7 +92,7 @@ std::optional<std::vector<std::string>> MatchPath(std::string_view pattern, std:
   std::vector<std::string> values;
   while (!pattern.empty() && !path.empty()) {
     if (pattern == "{path}") {
-      auto rest = PercentDecode(path);
+      auto rest = PercentDecodeBytes(path);
       if (!rest) return std::nullopt;
       values.push_back(*std::move(rest));
       return values;
@@ -96,8 +117,11 @@ std::span<const Route> Routes() { return Table(); }
 
 Match FindRoute(std::string_view method, std::string_view path) {
   Match match;
-  // A slash at the end would vanish with the segment before it.
-  if (path.size() > 1 && path.back() == '/' && path.find("/artifacts/") == std::string_view::npos) return match;
+  // Splitting would lose a slash at the end.
+  if (path.size() > 1 && path.back() == '/' && path.find("/artifacts/") == std::string_view::npos &&
+      path.find("/files/") == std::string_view::npos) {
+    return match;
+  }
   for (const Route& route : Table()) {
     auto values = MatchPath(route.path, path);
     if (!values) continue;

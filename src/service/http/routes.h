@@ -20,18 +20,19 @@ struct Call {
   Service& service;
   const ServerBounds& bounds;
   const Request& request;
-  const Caller* caller;           // null where anybody may ask and did not say who he is
-  std::vector<std::string> path;  // what stands in the template's braces, decoded
+  const Caller* caller;           // null for an anonymous caller of a public route
+  std::vector<std::string> path;  // the decoded values of the template's braces
   Query query;
   Wake wake;
 };
 
-enum class BodyKind : uint8_t { kNone, kJson, kOptionalJson, kOctets };
+// kFile: any bytes of any type, or none. Only for methods that a web page cannot send without asking (PUT).
+enum class BodyKind : uint8_t { kNone, kJson, kOptionalJson, kOctets, kOptionalOctets, kFile };
 
 struct Route {
   std::string_view method;
   std::string_view path;  // "/v1/jobs/{id}:cancel"; "{path}" at the end takes slashes too
-  bool open = false;      // to anybody
+  bool open = false;      // also to anonymous callers
   BodyKind body = BodyKind::kNone;
   int64_t max_body_bytes = 0;  // 0: the server's bound
   std::vector<std::string_view> query;
@@ -42,7 +43,7 @@ std::span<const Route> Routes();
 
 struct Match {
   const Route* route = nullptr;      // null: none
-  std::vector<std::string> path;     // what stands in its braces
+  std::vector<std::string> path;     // the values of its braces
   std::vector<std::string> methods;  // of all routes with such a path, for Allow
 };
 // `path` is the target without its query.
@@ -61,6 +62,29 @@ Answer PutArchive(const Call& call);
 Answer ShowEvents(const Call& call);
 Answer ShowLogs(const Call& call);
 Answer SendArtifact(const Call& call);
+// sessions.cc
+Answer OpenSession(const Call& call);
+Answer ListSessions(const Call& call);
+Answer ShowSession(const Call& call);
+Answer RemoveSession(const Call& call);
+Answer StopSession(const Call& call);
+Answer ExtendSession(const Call& call);
+Answer DiscardSession(const Call& call);
+Answer ShowSessionDiff(const Call& call);
+Answer ApplySession(const Call& call);
+Answer ShowTranscript(const Call& call);
+Answer ShowSessionEvents(const Call& call);
+// session_exec.cc
+Answer StartExec(const Call& call);
+Answer ShowExec(const Call& call);
+Answer StreamExec(const Call& call);
+Answer WriteExecInput(const Call& call);
+Answer SignalExec(const Call& call);
+// session_files.cc
+Answer SendSessionFile(const Call& call);
+Answer PutSessionFile(const Call& call);
+Answer RemoveSessionFile(const Call& call);
+Answer ListSessionFiles(const Call& call);
 // operators.cc
 Answer ListApprovals(const Call& call);
 Answer ShowApproval(const Call& call);

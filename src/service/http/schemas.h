@@ -1,5 +1,4 @@
-// The descriptions the service gives of itself: schemas/openapi.yaml and the schemas it refers to, as they were when
-// the program was built.
+// The published descriptions of the service: schemas/openapi.yaml and the schemas it refers to, embedded at build time.
 #pragma once
 
 #include <string_view>

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -21,7 +22,7 @@ namespace caisson::service::http {
 
 namespace {
 
-// To a connection for which there is no room. Whoever is refused this way costs nothing but the system call.
+// Sent to a connection for which there is no room. Such a refusal costs only the system call.
 constexpr char kNoRoom[] =
     "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -30,9 +31,10 @@ Peer LocalPeer(int fd) {
   peer.local = true;
   struct ucred credentials {};
   socklen_t size = sizeof(credentials);
-  // Of the moment of connecting: neither a later setuid nor a handed-over descriptor changes it.
+  // The credentials at connect time: neither a later setuid nor passing the descriptor changes them.
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return {};
   peer.uid = credentials.uid;
+  peer.is_operator = credentials.uid == 0 || credentials.uid == ::geteuid();
   peer.address = "uid:" + std::to_string(credentials.uid);
   return peer;
 }
@@ -49,7 +51,7 @@ Peer RemotePeer(int fd, bool tls) {
     peer.address = text;
     return peer;
   }
-  // One machine has the whole lower half to choose addresses from.
+  // One machine can choose any address of its /64.
   in6_addr address = reinterpret_cast<sockaddr_in6*>(&name)->sin6_addr;
   std::memset(address.s6_addr + 8, 0, 8);
   ::inet_ntop(AF_INET6, &address, text, sizeof(text));
@@ -59,9 +61,9 @@ Peer RemotePeer(int fd, bool tls) {
 
 Status CheckConfig(const ServerConfig& config) {
   if (config.socket.empty() && config.listen.empty())
-    return Error::Invalid("socket, listen: neither is given, so nobody could connect");
+    return Error::Invalid("socket, listen: neither is given, so no client could connect");
   if (config.tls_certificate.empty() != config.tls_key.empty())
-    return Error::Invalid("tls_certificate, tls_key: one is of no use without the other");
+    return Error::Invalid("tls_certificate, tls_key: set both or neither");
   if (!config.listen.empty() && config.tokens.empty())
     return Error::Invalid(
         "listen: a TCP port is open to every user of the machine, so callers must have tokens; name their file with "
@@ -72,10 +74,10 @@ Status CheckConfig(const ServerConfig& config) {
 }
 
 Status CheckReach(const ServerConfig& config, const TcpListener& listener) {
-  if (listener.loopback || !config.tls_certificate.empty() || config.plain_remote) return {};
+  if (listener.loopback || !config.tls_certificate.empty()) return {};
   return Error::Invalid(
-      "listen: tokens and results would cross the network readable to all; give tls_certificate and tls_key, listen on "
-      "127.0.0.1 or [::1], or set plain_remote where something else encrypts");
+      "listen: tokens and results would cross the network unencrypted; give tls_certificate and tls_key, or listen "
+      "on 127.0.0.1 or [::1] and let a proxy on this machine encrypt");
 }
 
 }  // namespace
@@ -86,6 +88,7 @@ class Server::Impl {
       : network_(std::move(network)),
         pool_(std::make_unique<CallPool>(config.bounds.threads, config.bounds.waiting_calls)) {
     state_.bounds = config.bounds;
+    state_.spool = config.spool;
     state_.handler = std::move(handler);
     state_.on_finished = config.on_finished;
     state_.network = network_.get();
@@ -108,7 +111,7 @@ class Server::Impl {
   }
 
   Status Listen(const ServerConfig& config) {
-    // TCP first: of its faults there are more, and the unix socket shows to others that we are there.
+    // TCP first: it fails more often, and the unix socket announces the service.
     if (!config.listen.empty()) {
       CAISSON_TRY(TcpListener tcp, ListenTcp(config.listen));
       CAISSON_TRY_VOID(CheckReach(config, tcp));
@@ -118,14 +121,14 @@ class Server::Impl {
         const int on = 1;
         ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         Peer peer = RemotePeer(fd.get(), tls);
-        Admit(std::move(fd), std::move(peer), tls);
+        AddConnection(std::move(fd), std::move(peer), tls);
       });
     }
     if (!config.socket.empty()) {
-      CAISSON_TRY(unix_, UnixListener::Listen(config.socket, config.socket_mode));
+      CAISSON_TRY(unix_, UnixListener::Listen(config.socket, 0600));
       network_->Accept(unix_.TakeSocket(), [this](UniqueFd fd) {
         Peer peer = LocalPeer(fd.get());
-        Admit(std::move(fd), std::move(peer), false);
+        AddConnection(std::move(fd), std::move(peer), false);
       });
     }
     thread_ = std::thread([this] { network_->Run(); });
@@ -153,17 +156,14 @@ class Server::Impl {
   int port() const { return port_; }
 
  private:
-  // A copy: whoever closes one changes the set.
+  // A copy, because closing a connection changes the set.
   std::vector<std::shared_ptr<Connection>> OpenConnections() const {
     return {state_.connections.begin(), state_.connections.end()};
   }
 
-  void Admit(UniqueFd fd, Peer peer, bool tls) {
+  void AddConnection(UniqueFd fd, Peer peer, bool tls) {
     if (peer.address.empty()) return;  // gone already
-    const auto count = state_.connections_of.find(peer.address);
-    const int64_t of_peer = count == state_.connections_of.end() ? 0 : count->second;
-    if (static_cast<int64_t>(state_.connections.size()) >= state_.bounds.connections ||
-        of_peer >= state_.bounds.connections_per_peer) {
+    if (!state_.MakeRoom(peer)) {
       if (!tls) static_cast<void>(::send(fd.get(), kNoRoom, sizeof(kNoRoom) - 1, MSG_DONTWAIT | MSG_NOSIGNAL));
       return;
     }

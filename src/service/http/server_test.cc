@@ -1,4 +1,4 @@
-// The server over real sockets, with a handler that does as the path says.
+// The server over real sockets, with a handler whose behaviour is chosen by the path.
 #include "service/http/server.h"
 
 #include <arpa/inet.h>
@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,8 +16,12 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <mutex>
 #include <thread>
+
+#include "base/clock.h"
+#include "service/http/call_pool.h"
 
 namespace caisson::service::http {
 namespace {
@@ -33,7 +38,7 @@ struct Directory {
   std::string name;
 };
 
-// What a test can hold back and let go.
+// A gate that a test can close and open.
 class Gate {
  public:
   void Open() {
@@ -91,7 +96,7 @@ class Broken : public BodyStream {
 
 class UntilLast : public Waiter {
  public:
-  std::optional<Response> Poll(bool last) override {
+  std::optional<Reply> Poll(bool last) override {
     if (!last) return std::nullopt;
     return Response{202, {}, "not yet", "/wait"};
   }
@@ -115,6 +120,7 @@ class Echo : public Handler {
     if (request.target == "/wait") return Awaited{50, "/wait", std::make_unique<UntilLast>()};
     if (request.target == "/long-wait") return Awaited{1'000'000, "/long-wait", std::make_unique<UntilLast>()};
     if (request.target == "/gate") gate.Pass();
+    if (request.target == "/large") return Response{200, {}, std::string(3 << 20, 'l'), "/large"};
     return Response{200, {{"X-Value", "a\r\nInjected: b"}}, request.method + " " + request.body, "/echo"};
   }
   Response Refuse(int status, const std::string& detail, int retry_after_s) override {
@@ -280,7 +286,7 @@ TEST_F(ServerTest, ExpectIsAnsweredBeforeTheBodyIsRead) {
   ASSERT_TRUE(client.ReadUntil("HTTP/1.1 100 Continue\r\n\r\n"));
   client.Send("abc");
   EXPECT_TRUE(client.ReadUntil("POST abc"));
-  // One who will be refused is told so instead.
+  // A request that will be refused gets the refusal instead.
   EXPECT_EQ(Ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000\r\nExpect: 100-continue\r\n\r\n")
                 .compare(0, 12, "HTTP/1.1 413"),
             0);
@@ -339,7 +345,7 @@ TEST_F(ServerTest, CallsAreBounded) {
   running.Send(Get("/gate"));
   handler->gate.AwaitWaiting(1);
   waiting.Send(Get("/gate"));
-  // Whether `waiting` stands in line already cannot be seen from here; of many, all but one are refused.
+  // The test cannot see whether `waiting` is queued already; of many requests, all but one are refused.
   std::string refused;
   for (int i = 0; i < 3 && refused.find("503") == std::string::npos; ++i) {
     Client client(config.socket);
@@ -355,8 +361,69 @@ TEST_F(ServerTest, CallsAreBounded) {
   EXPECT_TRUE(running.ReadUntil("GET "));
 }
 
+TEST_F(ServerTest, LargeAnswersAreWhole) {
+  config.spool = ::testing::TempDir();
+  Start();
+  const std::string answer = Ask(Get("/large", "Connection: close\r\n"));
+  EXPECT_NE(answer.find("Content-Length: 3145728\r\n"), std::string::npos);
+  EXPECT_EQ(answer.substr(answer.find("\r\n\r\n") + 4), std::string(3 << 20, 'l'));
+}
+
+TEST_F(ServerTest, AReaderWhoTakesNothingIsDropped) {
+  config.bounds.write_timeout_ms = 200;
+  config.bounds.write_bytes_per_second = 1 << 20;
+  Start();
+  Client client(config.socket);
+  client.Send(Get("/large"));
+  struct pollfd none {};
+  ::poll(&none, 0, 1'500);
+  EXPECT_LT(client.ReadAll().size(), size_t{3} << 20) << "what the kernel held, and then the end";
+}
+
+TEST(CallPool, OneLineNeverHasAllThreads) {
+  Gate gate;
+  std::atomic<int> other = 0;
+  {
+    CallPool pool(4, 100);
+    for (int i = 0; i < 50; ++i) EXPECT_TRUE(pool.Try("greedy", [&] { gate.Pass(); }));
+    gate.AwaitWaiting(2);
+    for (int i = 0; i < 50; ++i) EXPECT_TRUE(pool.Try("quiet", [&] { ++other; }));
+    const int64_t until = MonotonicNanos() + 10'000'000'000;
+    while (other < 50 && MonotonicNanos() < until) std::this_thread::yield();
+    EXPECT_EQ(other, 50);
+    gate.Open();
+  }
+}
+
+TEST(CallPool, AHeavyCallerRunsAtLowPriorityUntilItHasPaid) {
+  CallPool pool(4, 100);
+  const auto priority_of = [&pool](const std::string& line) {
+    std::promise<int> priority;
+    EXPECT_TRUE(pool.Try(line, [&] { priority.set_value(::getpriority(PRIO_PROCESS, 0)); }));
+    return priority.get_future().get();
+  };
+  const int usual = priority_of("quiet");
+  EXPECT_EQ(priority_of("greedy"), usual);
+  std::promise<void> burned;
+  EXPECT_TRUE(pool.Try("greedy", [&] {
+    while (ThreadCpuNanos() < 2 * CallPool::kBurstNanos) continue;
+    burned.set_value();
+  }));
+  burned.get_future().get();
+  const int64_t until = MonotonicNanos() + 60'000'000'000;
+  while (priority_of("greedy") == usual && MonotonicNanos() < until) continue;  // it is charged after it has ended
+  EXPECT_GT(priority_of("greedy"), usual);
+  EXPECT_EQ(priority_of("quiet"), usual);
+  // Asking costs processor time too, so it is asked rarely.
+  while (priority_of("greedy") != usual && MonotonicNanos() < until) {
+    struct pollfd none {};
+    ::poll(&none, 0, 20);
+  }
+  EXPECT_EQ(priority_of("greedy"), usual);
+}
+
 TEST_F(ServerTest, ConnectionsAreBounded) {
-  config.bounds.connections_per_peer = 2;
+  config.bounds.connections = config.bounds.operator_connections = 2;
   Start();
   Client first(config.socket), second(config.socket);
   first.Send(Get("/"));

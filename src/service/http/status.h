@@ -13,6 +13,8 @@ constexpr const char* ReasonPhrase(int status) {
       return "Accepted";
     case 204:
       return "No Content";
+    case 206:
+      return "Partial Content";
     case 400:
       return "Bad Request";
     case 401:
@@ -37,8 +39,10 @@ constexpr const char* ReasonPhrase(int status) {
       return "URI Too Long";
     case 415:
       return "Unsupported Media Type";
+    case 416:
+      return "Range Not Satisfiable";
     case 417:
-      return "Expectation Failed";
+      return "ParkedSetup Failed";
     case 421:
       return "Misdirected Request";
     case 422:

@@ -23,7 +23,7 @@ Result<Query> Query::Parse(std::string_view text, const std::vector<std::string_
     const auto name = PercentDecode(part.substr(0, equals), true);
     const auto value = equals == std::string_view::npos ? std::optional<std::string>("")
                                                         : PercentDecode(part.substr(equals + 1), true);
-    if (!name || !value) return Error::Invalid("query: an escape that stands for no UTF-8 text");
+    if (!name || !value) return Error::Invalid("query: an escape is not UTF-8 text");
     if (std::find(known.begin(), known.end(), *name) == known.end())
       return Error::Invalid("query: there is no parameter " + Quoted(*name) + " here");
     if (query.Text(*name)) return Fault(*name, "comes twice");

@@ -16,7 +16,7 @@ namespace caisson::service::http {
 class Query {
  public:
   // `text` is what follows the question mark. Unknown parameters and repeated ones are refused: a filter that is
-  // silently not applied shows too much.
+  // silently ignored would show too much.
   static Result<Query> Parse(std::string_view text, const std::vector<std::string_view>& known);
 
   std::optional<std::string> Text(std::string_view name) const;

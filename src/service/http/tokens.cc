@@ -100,7 +100,7 @@ const Token* FindToken(const std::vector<Token>& tokens, std::string_view token,
   const std::string digest = verify::Sha256Hex(token);
   const Token* found = nullptr;
   for (const Token& entry : tokens) {
-    // SECURITY: no early end. How long a refusal takes says nothing about how near a guess was.
+    // SECURITY: no early exit, so the duration of a refusal reveals nothing about the guess.
     if (::CRYPTO_memcmp(entry.sha256.data(), digest.data(), digest.size()) == 0) found = &entry;
   }
   if (found != nullptr && found->expires_ms != 0 && found->expires_ms <= now_ms) return nullptr;

@@ -24,7 +24,7 @@ class ResultRow final : public sql::Row {
   int row_;
 };
 
-// Parameters as libpq takes them: zero-terminated texts. The session has refused those with a zero inside.
+// Parameters for libpq: NUL-terminated texts. The session has already refused texts that contain NUL.
 class Parameters {
  public:
   explicit Parameters(const sql::Values& values) {
@@ -46,7 +46,7 @@ class Parameters {
 constexpr char kMark[] =
     "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, $2, now()) "
     "ON CONFLICT (id) DO UPDATE SET last_mark = excluded.last_mark, used = excluded.used";
-// Written as a change, so that it waits for the end of a transaction that is marking.
+// An UPDATE, so that it waits for a transaction that is writing the mark.
 constexpr char kFindMark[] =
     "INSERT INTO caisson_connections (id, last_mark, used) VALUES ($1, 0, now()) "
     "ON CONFLICT (id) DO UPDATE SET used = excluded.used RETURNING last_mark";
@@ -89,8 +89,8 @@ Trouble TroubleOf(const std::string& code) {
 }  // namespace
 
 Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo) {
-  // What stands before "dbname" is a default that `conninfo` may override. A server that vanished without a word is
-  // noticed after ten seconds and not after fifteen minutes.
+  // Keys before "dbname" are defaults that `conninfo` may override. They detect a vanished server after ten seconds
+  // instead of fifteen minutes.
   const char* keywords[] = {"connect_timeout", "tcp_user_timeout", "keepalives_idle",
                             "dbname",          "client_encoding",  nullptr};
   const char* values[] = {"5", "10000", "10", conninfo.c_str(), "UTF8", nullptr};
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo
                  "the PostgreSQL server cannot be reached: " + Trimmed(::PQerrorMessage(handle)) +
                      "; is it running, and is the database URL right?"};
   }
-  // What the server says besides its answers, libpq would print.
+  // By default, libpq prints the server's notices.
   ::PQsetNoticeProcessor(
       handle, [](void*, const char*) {}, nullptr);
   if (::PQserverVersion(handle) < 130000) {
@@ -113,12 +113,12 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& conninfo
   if (encoding == nullptr || std::strcmp(encoding, "UTF8") != 0) {
     return Error::Unsupported("the PostgreSQL database does not keep UTF-8: make it with ENCODING 'UTF8'");
   }
-  // enable_…, plan_cache_mode: every statement has its index, and none pays off without. A planner that knows a table
+  // enable_…, plan_cache_mode: every statement has its index and is slow without it. A planner that knows a table
   // as
   //   empty, as it was when the statement was prepared, or as full, as it was when last analysed, would choose worse.
   // jit: compiling takes longer than any of our statements.
-  // …_timeout: nobody holds a job or the queue for longer, should its process hang. A call that stood in the way of
-  //   another for that long is run again, or fails.
+  // …_timeout: a process that hangs blocks a job or the queue no longer than this. A call that blocked another for that
+  // long is run again or fails.
   CAISSON_TRY_VOID(
       connection->Execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
                           "SET plan_cache_mode = force_generic_plan; SET jit = off; SET statement_timeout = '30s'; SET "
@@ -150,11 +150,11 @@ Status Connection::BeginWriting(sql::Durability durability) {
 }
 
 Status Connection::Commit() {
-  // The mark must be there before COMMIT is under way; most transactions had to wait for the server by now anyway.
+  // The mark must be written before COMMIT is sent; most transactions had to wait for the server by now anyway.
   if (!answered_) CAISSON_TRY_VOID(Receive());
   CAISSON_TRY_VOID(Send("COMMIT", false, {}));
   CAISSON_TRY(const ResultPtr result, Receive());
-  // A transaction in which a statement failed is undone by COMMIT, which calls that a success.
+  // COMMIT rolls back a transaction in which a statement failed, and reports success.
   if (std::strcmp(::PQcmdStatus(result.get()), "COMMIT") == 0) {
     ::PQexitPipelineMode(handle_.get());
     return {};
@@ -165,7 +165,7 @@ Status Connection::Commit() {
 
 void Connection::Rollback() {
   const Trouble why = trouble_;
-  // What was posted is answered here, and does not matter any more.
+  // Reads the answers to posted statements, which do not matter any more.
   if (!sent_.empty()) (void)Receive();
   if (trouble_ != Trouble::kLost && Send("ROLLBACK", true, {})) (void)Receive();
   ::PQexitPipelineMode(handle_.get());
@@ -272,7 +272,7 @@ Result<Connection::ResultPtr> Connection::Judge(ResultPtr result) {
                  message + "; the server's disk is full: free some space; nothing was changed"};
   }
   if (code == "42501") message += "; the database user must own the tables";
-  if (code == "57014") message += "; the server is overloaded, or somebody holds a lock";
+  if (code == "57014") message += "; the server is overloaded, or another client holds a lock";
   return Error{ErrorKind::kSystem, 0, std::move(message)};
 }
 

@@ -1,8 +1,8 @@
 // One connection to the server with the statements it has prepared. One thread at a time.
 //
-// Statements are sent in libpq's pipeline mode: those that were posted leave together with the first whose answer is
-// needed, or with COMMIT, so that a transaction waits for the server two or three times and not a dozen. After one that
-// failed the server skips the others of the same pipeline.
+// Statements are sent in libpq's pipeline mode: posted statements are sent together with the first one whose answer is
+// needed, or with COMMIT, so that a transaction waits for the server two or three times instead of a dozen. After a
+// failed statement the server skips the others of the pipeline.
 #pragma once
 
 #include <libpq-fe.h>
@@ -17,12 +17,12 @@
 
 namespace caisson::store::postgres {
 
-// Why the last statement failed, as far as it decides what can be done.
+// Why the last statement failed, as far as it decides about a retry.
 enum class Trouble : uint8_t {
   kNone,
-  kFinal,      // the same again would fail again
-  kTransient,  // the transaction stood in another's way: it may be run again
-  kLost,       // the connection is good for nothing more
+  kFinal,      // a retry would fail again
+  kTransient,  // conflict with another transaction: may be run again
+  kLost,       // the connection is unusable
 };
 
 class Connection final : public sql::Session {
@@ -41,9 +41,9 @@ class Connection final : public sql::Session {
   Status Commit();
   void Rollback();
 
-  // What a transaction writes first, into a row that only this connection writes to. It has that row locked before
-  // COMMIT is sent: whoever can lock it afterwards knows that the transaction is over, and sees by the number whether
-  // it was committed.
+  // The first write of a transaction, into a row that only this connection writes. The row is locked before COMMIT is
+  // sent: a connection that can lock it afterwards knows that the transaction is over, and the number shows whether it
+  // was committed.
   struct Mark {
     std::string connection;
     int64_t number = 0;
@@ -74,7 +74,7 @@ class Connection final : public sql::Session {
 
   Result<int64_t> DoRun(const char* statement, bool keep, const sql::Values& values, const sql::EachRow& each) override;
   Status DoPost(const char* statement, const sql::Values& values) override;
-  // Puts it into the pipeline, and before it its preparation when it is new.
+  // Adds it to the pipeline, after its preparation if it is new.
   Status Send(const char* statement, bool keep, const sql::Values& values);
   // Sends what is in the pipeline and reads all answers. Gives the last one, or the first error.
   Result<ResultPtr> Receive();

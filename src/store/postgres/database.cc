@@ -18,14 +18,14 @@ using sql::Durability;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A server has a hundred by default, for everybody. More would wait for its disk and its cores all the same.
+// A server allows a hundred by default, for all clients. More connections would only wait for its disk and cores.
 constexpr int kMaxConnections = 16;
 constexpr int kShards = 64;
-// How long a call puts up with a server that is away: a restart, but not a night.
+// How long a call waits for an absent server: long enough for a restart.
 constexpr std::chrono::seconds kPatience{30};
 
-// Between tries: doubling from 10 ms to a second, each between half and all of it, so that those whom one failure
-// stopped do not all come back at once.
+// Between tries: doubles from 10 ms to a second, with a random factor between one half and one, so that the clients of
+// a failed server do not all return at once.
 class Backoff {
  public:
   explicit Backoff(steady_clock::time_point until) : until_(until) {}
@@ -71,7 +71,8 @@ class PostgresDatabase::Borrowed {
 };
 
 PostgresDatabase::PostgresDatabase(std::string conninfo) : conninfo_(std::move(conninfo)) {
-  // Neighbours, from a random place on: connections of this process never share a counter, those of others rarely.
+  // Consecutive rows from a random start: connections of this process never share a counter, and rarely share one with
+  // another process.
   std::random_device device;
   const auto first = std::uniform_int_distribution<int64_t>(0, kShards - 1)(device);
   for (int i = 0; i < kMaxConnections; ++i) free_shards_.push_back((first + i) % kShards);
@@ -87,8 +88,8 @@ Result<std::unique_ptr<PostgresDatabase>> PostgresDatabase::Open(const std::stri
 }
 
 Status PostgresDatabase::Migrate(Connection& connection) {
-  // One caissond at a time; the others then find it done. Text is ordered by its bytes, as SQLite does it and as the
-  // ids of jobs need it, whatever the database's language.
+  // One caissond at a time creates the tables; the others find them. Text is ordered by its bytes, as SQLite does it
+  // and as the ids of jobs need it, whatever the database's language.
   const std::vector<std::string> steps = sql::SchemaSteps({"TEXT COLLATE \"C\"", ""});
   CAISSON_TRY(const std::string version,
               connection.Execute("BEGIN; SELECT pg_advisory_xact_lock(4855714671093448705); "
@@ -151,7 +152,7 @@ Status PostgresDatabase::Write(Durability durability, const Transaction& transac
 }
 
 Status PostgresDatabase::Read(const Transaction& transaction) {
-  // Of reading, nothing is left to do at COMMIT: what is lost there may be read again.
+  // A read-only transaction has no effect at COMMIT, so it may be run again.
   return RunPatiently([](Connection& connection) { return connection.BeginReading(); }, transaction);
 }
 
@@ -203,7 +204,7 @@ Result<PostgresDatabase::Fate> PostgresDatabase::FateOf(const Connection::Mark& 
     if (committed) return *committed ? Fate::kDecided : Fate::kNothing;
     if ((*connection).trouble() == Trouble::kFinal || !backoff.Wait()) {
       return std::move(committed).error().In(
-          "the connection was lost during COMMIT, and what became of it could not be learned; look at the job before "
+          "the connection was lost during COMMIT, and its outcome is unknown; look at the job before "
           "trying again");
     }
   }

@@ -3,9 +3,9 @@
 // Transactions are READ COMMITTED and lock the rows they decide by. Durable ones commit with synchronous_commit on,
 // the others without: the server writes those to disk within a moment, in order.
 //
-// A transaction that writes begins with a mark of its own. When the connection is lost during COMMIT, the next one
-// looks whether the mark is there, and the call is run again only if it is not. (The server could be asked for the fate
-// of a transaction by its number, pg_xact_status; but after a crash it gives the numbers of those it lost to others.)
+// A transaction that writes begins with a mark of its own. If the connection is lost during COMMIT, the next connection
+// looks for the mark and runs the call again only if the mark is missing. (pg_xact_status reports the fate of a
+// transaction by its number; but after a crash the server assigns the numbers of lost transactions to new ones.)
 #pragma once
 
 #include <chrono>
@@ -45,16 +45,16 @@ class PostgresDatabase final : public sql::Database {
     Connection::Mark mark;  // when kUnknown
   };
 
-  // A connection of the pool; goes back to it, or is closed when it is of no use any more.
+  // A connection of the pool; its destructor returns it, or closes it if it is unusable.
   class Borrowed;
 
   explicit PostgresDatabase(std::string conninfo);
 
   Status Migrate(Connection& connection);
-  // Waits for a connection to become free, and makes one where there are too few.
+  // Waits for a free connection, or opens one while there are fewer than the bound.
   Result<Borrowed> Borrow(Time until);
   static Try TryOnce(Connection& connection, const Begin& begin, const Transaction& transaction);
-  // Runs it until its fate is decided or patience ends.
+  // Runs it until its fate is decided or the time is over.
   Status RunPatiently(const Begin& begin, const Transaction& transaction);
   // kDecided when the transaction was committed, kNothing when it was not.
   Result<Fate> FateOf(const Connection::Mark& mark, Time until);

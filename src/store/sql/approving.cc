@@ -1,5 +1,5 @@
-// Questions to people. Whoever changes an approval has locked its job first, so grants, denials, expiry and cancelling
-// of one job come one after the other.
+// Approvals. Every transaction that changes an approval first locks its job, so grants, denials, expiry and
+// cancellation of one job are serialised.
 #include "base/words.h"
 #include "store/sql/rows.h"
 #include "store/sql/sql_store.h"
@@ -19,7 +19,7 @@ constexpr char kInsertAnswer[] =
     "INSERT INTO approval_answers (approval_id, approver, ordinal, granted, reason, time_ms) "
     "VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (approval_id, approver) DO NOTHING";
 constexpr char kDecide[] = "UPDATE approvals SET state = $2 WHERE id = $1";
-// Its turn comes again: a time it had to wait for was over when it was claimed before.
+// Ready at once: a not_before time had passed when the job was claimed before.
 constexpr char kQueueAgain[] =
     "UPDATE jobs SET state = 0, lane = 2, last_event = last_event + $2 WHERE id = $1 RETURNING last_event";
 constexpr char kCountEvents[] = "UPDATE jobs SET last_event = last_event + $2 WHERE id = $1 RETURNING last_event";
@@ -35,7 +35,7 @@ static_assert(ApprovalState::kGranted == ApprovalState{1});
 Result<Approval> LockPending(Session& session, const std::string& approval_id) {
   CAISSON_TRY(Approval approval, FindApprovalIn(session, approval_id));
   CAISSON_TRY(const Job job, LockJob(session, approval.job_id));
-  CAISSON_TRY(approval, FindApprovalIn(session, approval_id));  // as it is now that nobody else can change it
+  CAISSON_TRY(approval, FindApprovalIn(session, approval_id));  // read again under the lock
   if (approval.state != ApprovalState::kPending) {
     return Error::Conflict("approval " + Quoted(approval_id) + " is " + Name(approval.state) + " already");
   }
@@ -103,7 +103,7 @@ Result<std::vector<Approval>> SqlStore::ListApprovals(const std::string& tenant,
 }
 
 Result<Approval> SqlStore::AnswerApproval(const std::string& approval_id, const ApprovalAnswer& answer, const End& end,
-                                          const std::vector<Event>& events) {
+                                          const std::vector<Event>& events, const AuditNote& note) {
   return Write<Approval>(Durability::kDurable, [&](Session& session, Approval& given) -> Status {
     CAISSON_TRY(given, LockPending(session, approval_id));
     if (given.expires_ms > 0 && answer.time_ms >= given.expires_ms) {
@@ -116,8 +116,9 @@ Result<Approval> SqlStore::AnswerApproval(const std::string& approval_id, const 
     if (counted == 0) {
       return Error::Conflict(Quoted(answer.approver) + " has answered approval " + Quoted(approval_id) + " before");
     }
+    CAISSON_TRY_VOID(InsertNote(session, note));
     given.answers.push_back(answer);
-    // A denial ends the question at once, so all answers until now were grants.
+    // A denial closes the approval at once, so all earlier answers were grants.
     const bool decided = !answer.granted || ordinal >= given.quorum;
     if (decided) given.state = answer.granted ? ApprovalState::kGranted : ApprovalState::kDenied;
 
@@ -133,9 +134,10 @@ Result<Approval> SqlStore::AnswerApproval(const std::string& approval_id, const 
   });
 }
 
-Status SqlStore::ExpireApproval(const std::string& approval_id, const End& end) {
+Status SqlStore::ExpireApproval(const std::string& approval_id, const End& end, const AuditNote& note) {
   return database_->Write(Durability::kDurable, [&](Session& session) -> Status {
     CAISSON_TRY(const Approval approval, LockPending(session, approval_id));
+    CAISSON_TRY_VOID(InsertNote(session, note));
     return EndWaiting(session, approval, ApprovalState::kExpired, end);
   });
 }

@@ -1,6 +1,6 @@
-// Taking jobs out of the queue. What a claim costs grows with the number of tenants that have jobs ready and with the
-// leases they hold, not with the number of jobs that wait: every statement below walks along one index of exactly those
-// rows it takes or moves.
+// Taking jobs out of the queue. The cost of a claim grows with the number of tenants that have ready jobs and with the
+// leases they hold, not with the number of waiting jobs: every statement below uses one index of exactly those rows
+// that it takes or moves.
 #include "store/sql/claiming.h"
 
 #include <sys/random.h>
@@ -43,7 +43,7 @@ int64_t LimitOf(const ClaimOptions& options, const std::string& tenant) {
   return named == options.tenant_limits.end() ? options.tenant_limit : named->second;
 }
 
-// Whose turn it is, or nullptr when nobody may have another job.
+// The tenant whose turn it is, or nullptr if no tenant may have another job.
 Tenant* Next(const ClaimOptions& options, std::vector<Tenant>* tenants) {
   Tenant* next = nullptr;
   for (Tenant& tenant : *tenants) {
@@ -84,8 +84,8 @@ Result<std::vector<Job>> SqlStore::Claim(const ClaimOptions& options) {
   return Write<std::vector<Job>>(Durability::kPrompt, [&](Session& session, std::vector<Job>& given) -> Status {
     CAISSON_TRY_VOID(session.Post(kPromote, {options.now_ms}));
     CAISSON_TRY_VOID(session.Post(kMarkOverdue, {options.now_ms}));
-    // Limits and turns hold for all workers together, so claims come one after the other from here on. They are short,
-    // and wait for no disk.
+    // Limits and turns apply to all workers together, so claims are serialised from here on. They are short and do not
+    // wait for the disk.
     CAISSON_TRY_VOID(session.EnterAlone());
     std::vector<Tenant> tenants;
     int64_t latest = 0;
@@ -99,7 +99,7 @@ Result<std::vector<Job>> SqlStore::Claim(const ClaimOptions& options) {
       if (tenant == nullptr) break;
       CAISSON_TRY(std::optional<Job> job, TakeNextOf(session, tenant->name, options));
       if (!job) {
-        tenant->empty = true;  // what there was, another transaction holds
+        tenant->empty = true;  // another transaction holds the remaining jobs
         continue;
       }
       ++tenant->leases;
@@ -132,7 +132,7 @@ Result<std::vector<LeaseFate>> SqlStore::Renew(const std::vector<Lease>& leases,
   return Write<std::vector<LeaseFate>>(
       Durability::kPrompt, [&](Session& session, std::vector<LeaseFate>& given) -> Status {
         given.assign(leases.size(), LeaseFate::kLost);
-        // By job, whatever their order: two workers that renew the same ones must not wait for each other.
+        // In the order of job ids: two workers that renew the same leases must not deadlock.
         std::vector<size_t> order(leases.size());
         for (size_t i = 0; i < order.size(); ++i) order[i] = i;
         std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return leases[a].job_id < leases[b].job_id; });

@@ -1,4 +1,4 @@
-// The statements of claiming, apart so that a test can ask the database how it would run them.
+// The SQL of claiming, in a header so that a test can ask the database for the query plans.
 #pragma once
 
 #include "store/sql/rows.h"
@@ -17,8 +17,8 @@ inline constexpr char kMarkOverdue[] =
     "UPDATE jobs SET lane = 1 WHERE id IN "
     "(SELECT id FROM jobs WHERE lane > 1 AND deadline_ms > 0 AND deadline_ms <= $1 FOR UPDATE SKIP LOCKED)";
 
-// From tenant to tenant along the index, one step each however many jobs it has. Every lease has a time; saying so
-// makes the index of leases the better choice than that of all jobs of the tenant.
+// Steps from tenant to tenant along the index, one step per tenant regardless of its number of jobs. Every lease has a
+// time; the condition makes the planner use the index of leases instead of that of all jobs of the tenant.
 inline constexpr char kTenantsReady[] =
     "WITH RECURSIVE ready (tenant) AS ("
     "SELECT (SELECT tenant FROM jobs WHERE lane = 2 ORDER BY tenant LIMIT 1) UNION ALL "

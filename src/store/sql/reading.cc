@@ -15,13 +15,15 @@ constexpr char kCountWaiting[] =
     "SELECT tenant, sum(jobs) FROM waiting WHERE tenant <> '' GROUP BY tenant HAVING sum(jobs) <> 0";
 constexpr char kCountLeased[] = "SELECT tenant, count(*) FROM jobs WHERE lease_token <> '' GROUP BY tenant";
 constexpr char kCountPending[] = "SELECT count(*) FROM approvals WHERE state = 0";
-// Along the queued ones by age: what it steps over is leased, delayed or overdue, and little.
+// Walks the queued jobs by age; it skips only the few that are leased, delayed or overdue.
 constexpr char kOldestQueued[] =
     "SELECT submitted_ms FROM jobs WHERE state = 0 AND (lane = 2 OR (lane = 3 AND not_before_ms <= $1)) "
     "AND (deadline_ms = 0 OR deadline_ms > $1) ORDER BY id LIMIT 1";
 static_assert(Lane::kReady == Lane{2} && Lane::kDelayed == Lane{3});
 
 constexpr char kBlobInUse[] = "SELECT 1 FROM job_blobs WHERE sha256 = $1 LIMIT 1";
+constexpr char kBlobInUseOf[] =
+    "SELECT 1 FROM job_blobs JOIN jobs ON jobs.id = job_blobs.job_id WHERE sha256 = $1 AND tenant = $2 LIMIT 1";
 
 // The statement of a list is put together from these pieces, so that each filter has its index. States are numbers of
 // our own enum.
@@ -106,10 +108,12 @@ Result<Counts> SqlStore::Count(int64_t now_ms) {
   });
 }
 
-Result<std::vector<std::string>> SqlStore::BlobsInUse(const std::vector<std::string>& sha256) {
+Result<std::vector<std::string>> SqlStore::BlobsInUse(const std::vector<std::string>& sha256,
+                                                      const std::string& tenant) {
   return Read<std::vector<std::string>>([&](Session& session, std::vector<std::string>& given) -> Status {
     for (const std::string& blob : sha256) {
-      CAISSON_TRY(const int64_t uses, session.Run(kBlobInUse, {blob}));
+      CAISSON_TRY(const int64_t uses,
+                  tenant.empty() ? session.Run(kBlobInUse, {blob}) : session.Run(kBlobInUseOf, {blob, tenant}));
       if (uses > 0) given.push_back(blob);
     }
     return {};

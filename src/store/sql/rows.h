@@ -1,5 +1,5 @@
 // How rows of the tables become the structs of store/job.h. The lists of columns and the functions that read them are
-// next to each other: a column moves in both or in neither.
+// next to each other: change both together.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace caisson::store::sql {
 
-// Where a job waits: what the indexes of the queue are made by, so that claiming never walks over jobs it cannot take.
-// Overdue and due ones are moved between lanes once, by the claims themselves.
+// The part of the queue in which a job waits. The queue's indexes use it, so that claiming never reads jobs that it
+// cannot take. The claims themselves move overdue and due jobs between lanes, once each.
 enum class Lane : uint8_t {
   kNone,      // leased or ended: it does not wait
   kOverdue,   // past its deadline

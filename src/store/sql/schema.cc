@@ -3,7 +3,7 @@
 namespace caisson::store::sql {
 namespace {
 
-// `lane` is sql::Lane, `state` is JobState or ApprovalState. Each index is for one question, named above it.
+// `lane` is sql::Lane, `state` is JobState or ApprovalState. Each index serves one query, named above it.
 constexpr const char* kSteps[] = {R"sql(
 CREATE TABLE jobs (
   id {text} PRIMARY KEY,
@@ -149,6 +149,17 @@ CREATE TABLE turns (
   turn BIGINT NOT NULL
 ) {by_key};
 CREATE INDEX turns_latest ON turns (turn);
+)sql",
+                                  R"sql(
+-- What is true and not in an audit log yet. Not tied to its job: the removal of a job is recorded too.
+CREATE TABLE audit_notes (
+  id {text} PRIMARY KEY,
+  node {text} NOT NULL,
+  job_id {text} NOT NULL,
+  record {text} NOT NULL
+);
+CREATE INDEX audit_notes_of_node ON audit_notes (node, id);
+CREATE INDEX audit_notes_of_job ON audit_notes (job_id);
 )sql"};
 
 std::string Replaced(std::string text, const std::string& word, const std::string& by) {

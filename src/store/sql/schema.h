@@ -1,5 +1,5 @@
-// The tables, as numbered steps. A step that was released is never changed: the next one is added. A database keeps the
-// number of steps it has seen.
+// The tables, as numbered steps. A released step never changes; new steps are appended. A database records the number
+// of steps that were applied.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace caisson::store::sql {
 
-// What the two databases spell differently.
+// The parts of the schema that the two databases spell differently.
 struct SchemaWords {
   const char* text;    // the type of a text that is ordered by its bytes
   const char* by_key;  // after a table of which the primary key should be the order on the disk

@@ -1,4 +1,4 @@
-// What the two databases have in common, as far as the store needs it: statements with numbered parameters, rows of
+// The common interface of the two databases, as far as the store needs it: statements with numbered parameters, rows of
 // numbers and text, and transactions.
 //
 //   src/store/sql      the transactions themselves, once, in SQL that both understand
@@ -20,8 +20,8 @@
 
 namespace caisson::store::sql {
 
-// There is no NULL: 0 and the empty text stand for "none". Text is UTF-8 without NUL; another one is kInvalid, because
-// PostgreSQL could not keep it.
+// There is no SQL NULL: 0 and the empty text stand for "none". Text is UTF-8 without NUL bytes; other text is kInvalid,
+// because PostgreSQL cannot store it.
 using Value = std::variant<int64_t, std::string_view>;
 using Values = std::vector<Value>;
 
@@ -39,18 +39,18 @@ using EachRow = std::function<void(const Row&)>;
 // A connection inside a transaction. One thread at a time.
 class Session {
  public:
-  // `statement` is a literal of the program: it is prepared once per connection and found again by its address. Gives
-  // the number of rows that were changed, or read.
+  // `statement` is a literal of the program: it is prepared once per connection and found again by its address. Returns
+  // the number of rows that were changed or read.
   Result<int64_t> Run(const char* statement, const Values& values, const EachRow& each = nullptr);
-  // Runs a statement of which nothing is to be known but that it succeeds. That may be found out later: at the latest
-  // by the end of the transaction. Several of them cost PostgreSQL no more than one.
+  // Runs a statement whose result is not needed. A failure may be reported later, at the latest at the end of the
+  // transaction. With PostgreSQL, several of them cost one round trip.
   Status Post(const char* statement, const Values& values);
-  // For a statement that was put together: prepared for this time only.
+  // For a statement whose text was built at run time; it is prepared for this call only.
   Result<int64_t> RunOnce(const std::string& statement, const Values& values, const EachRow& each = nullptr);
 
-  // What follows runs when no other transaction that called it is under way, on any connection of any process.
+  // After it returns, no other transaction that called it is active, on any connection of any process.
   virtual Status EnterAlone() = 0;
-  // Which row of a sharded counter this connection writes to, so that those who count do not wait for each other.
+  // The row of a sharded counter that this connection writes, so that connections do not wait for each other.
   virtual int64_t Shard() const = 0;
 
  protected:
@@ -71,13 +71,13 @@ class Database {
 
   using Transaction = std::function<Status(Session&)>;
 
-  // Runs it in one transaction, in some thread, and commits when it succeeds; any error undoes it all. It may be run
-  // several times before one of them counts, so it must set what it gives back anew each time.
+  // Runs the function in one transaction, in any thread, and commits if it succeeds; an error undoes everything. The
+  // function may run several times before one run is committed, so it must reset its outputs each time.
   virtual Status Write(Durability durability, const Transaction& transaction) = 0;
   // The same without the right to change anything, on one state of the database.
   virtual Status Read(const Transaction& transaction) = 0;
 
-  // Whether it answers now, without patience.
+  // Whether the database answers now; does not wait or retry.
   virtual Status Ping() = 0;
   virtual std::string Description() const = 0;
 };

@@ -23,7 +23,8 @@ class SqlStore final : public Store {
   Result<std::vector<Attempt>> Attempts(const std::string& job_id) override;
   Result<std::vector<Event>> Events(const std::string& job_id, int64_t after_seq, int64_t limit) override;
   Result<Counts> Count(int64_t now_ms) override;
-  Result<std::vector<std::string>> BlobsInUse(const std::vector<std::string>& sha256) override;
+  Result<std::vector<std::string>> BlobsInUse(const std::vector<std::string>& sha256,
+                                              const std::string& tenant) override;
   Status Ping() override { return database_->Ping(); }
   std::string Description() const override { return database_->Description(); }
   // claiming.cc
@@ -39,7 +40,9 @@ class SqlStore final : public Store {
                const std::vector<Event>& events) override;
   Status GiveUp(const Lease& lease, const Attempt& ended, const End& end) override;
   Status Release(const Lease& lease) override;
-  Result<Job> Cancel(const std::string& job_id, const std::string& reason, const End& end) override;
+  Status Postpone(const Lease& lease, int64_t not_before_ms, const std::vector<Event>& events) override;
+  Result<Job> Cancel(const std::string& job_id, const std::string& reason, const End& end,
+                     const AuditNote& note) override;
   Result<Job> Requeue(const std::string& job_id, int64_t now_ms, const std::vector<Event>& events) override;
   // approving.cc
   Status AwaitApproval(const Lease& lease, const Approval& approval, const std::vector<Event>& events) override;
@@ -47,14 +50,18 @@ class SqlStore final : public Store {
   Result<std::vector<Approval>> ListApprovals(const std::string& tenant, std::optional<ApprovalState> state,
                                               int64_t limit) override;
   Result<Approval> AnswerApproval(const std::string& approval_id, const ApprovalAnswer& answer, const End& end,
-                                  const std::vector<Event>& events) override;
-  Status ExpireApproval(const std::string& approval_id, const End& end) override;
+                                  const std::vector<Event>& events, const AuditNote& note) override;
+  Status ExpireApproval(const std::string& approval_id, const End& end, const AuditNote& note) override;
   Result<std::vector<Approval>> ExpiredApprovals(int64_t now_ms, int64_t limit) override;
   Status UseApproval(const Lease& lease, const std::string& approval_id) override;
   // upkeep.cc
-  Result<std::vector<Callback>> ClaimCallbacks(int64_t now_ms, int64_t until_ms, int64_t limit) override;
+  Result<std::vector<AuditNote>> AuditNotes(const std::string& node, int64_t limit) override;
+  Result<bool> HasAuditNotes(const std::string& job_id) override;
+  Status ForgetAuditNotes(const std::vector<std::string>& ids) override;
+  Result<std::vector<Callback>> ClaimCallbacks(int64_t now_ms, int64_t until_ms, int64_t limit,
+                                               const std::vector<std::string>& without) override;
   Status SettleCallback(const std::string& job_id, int64_t tries, int64_t next_ms) override;
-  Status Remove(const std::string& job_id) override;
+  Status Remove(const std::string& job_id, const AuditNote& note) override;
   Result<int64_t> Purge(int64_t finished_before_ms, int64_t now_ms, int64_t limit) override;
 
  private:

@@ -15,6 +15,8 @@ constexpr char kInsertAttempt[] =
 constexpr char kInsertBlob[] =
     "INSERT INTO job_blobs (job_id, sha256, bytes) VALUES ($1, $2, $3) ON CONFLICT (sha256, job_id) DO NOTHING";
 
+constexpr char kInsertNote[] = "INSERT INTO audit_notes (id, node, job_id, record) VALUES ($1, $2, $3, $4)";
+
 constexpr char kFindWhole[] = "SELECT " CAISSON_JOB_COLUMNS
                               ", (SELECT body FROM requests WHERE job_id = jobs.id), "
                               "coalesce((SELECT body FROM results WHERE job_id = jobs.id), '') FROM jobs WHERE id = $1";
@@ -35,7 +37,7 @@ constexpr char kInsertCallback[] =
     "INSERT INTO callbacks (job_id, url, tries, next_ms) VALUES ($1, $2, 0, $3) "
     "ON CONFLICT (job_id) DO UPDATE SET url = excluded.url, tries = 0, next_ms = excluded.next_ms";
 
-// Whoever is asked for a job that ended need not answer any more.
+// The approval of an ended job needs no answer any more.
 constexpr char kDropQuestion[] = "UPDATE approvals SET state = 3 WHERE job_id = $1 AND state = 0";
 static_assert(ApprovalState::kPending == ApprovalState{0} && ApprovalState::kExpired == ApprovalState{3});
 
@@ -66,6 +68,11 @@ Status InsertAttempt(Session& session, const std::string& job_id, const Attempt&
 Status InsertBlobs(Session& session, const std::string& job_id, const std::vector<Blob>& blobs) {
   for (const Blob& blob : blobs) CAISSON_TRY_VOID(session.Post(kInsertBlob, {job_id, blob.sha256, blob.bytes}));
   return {};
+}
+
+Status InsertNote(Session& session, const AuditNote& note) {
+  if (note.id.empty()) return {};
+  return session.Post(kInsertNote, {note.id, note.node, note.job_id, note.record});
 }
 
 Result<std::optional<Job>> FindWhole(Session& session, const std::string& job_id) {

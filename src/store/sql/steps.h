@@ -16,17 +16,20 @@
 
 namespace caisson::store::sql {
 
-// What must hold a reservation first: `last_seq` is the job's number of events with these included.
+// The caller has reserved the numbers: `last_seq` is the job's number of events including these.
 Status InsertEvents(Session& session, const std::string& job_id, int64_t last_seq, const std::vector<Event>& events);
 Status InsertAttempt(Session& session, const std::string& job_id, const Attempt& attempt);
 Status InsertBlobs(Session& session, const std::string& job_id, const std::vector<Blob>& blobs);
+
+// Nothing for a note without an id.
+Status InsertNote(Session& session, const AuditNote& note);
 
 // The job with its documents.
 Result<std::optional<Job>> FindWhole(Session& session, const std::string& job_id);
 // The job without its documents, kept from other transactions until the end of this one. kNotFound.
 Result<Job> LockJob(Session& session, const std::string& job_id);
 
-// Ends the job that `lease` holds; with an empty token, the job that nobody holds. kConflict when that is not so.
+// Ends the job that `lease` holds; with an empty token, the job without a lease. kConflict otherwise.
 Status EndJob(Session& session, const Lease& lease, const End& end);
 
 // Changes the numbers of waiting jobs, by tenant.

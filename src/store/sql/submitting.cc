@@ -8,8 +8,8 @@
 namespace caisson::store::sql {
 namespace {
 
-// Takes the key when nobody has it, or when who has it had it long enough. Of several at the same time one comes
-// first, and the others wait for the end of its transaction.
+// Takes the key if it is free or expired. If several transactions try at the same time, one succeeds and the others
+// wait for its end.
 constexpr char kTakeKey[] =
     "INSERT INTO idempotency_keys (tenant, key, request_digest, job_id, expires_ms) VALUES ($1, $2, $3, $4, $5) "
     "ON CONFLICT (tenant, key) DO UPDATE SET request_digest = excluded.request_digest, job_id = excluded.job_id, "
@@ -30,7 +30,7 @@ constexpr char kInsertLabel[] =
 
 // The job that has the key, or nothing when the key is now that of `job`.
 Result<std::optional<Job>> TakeKey(Session& session, const Job& job, int64_t key_expires_ms) {
-  // Twice: what has the key can be removed between the question whether and the question who.
+  // Tried twice: the job that has the key can be removed between the two queries.
   for (int turn = 0; turn < 2; ++turn) {
     CAISSON_TRY(const int64_t taken, session.Run(kTakeKey, {job.tenant, job.idempotency_key, job.request_digest, job.id,
                                                             key_expires_ms, job.submitted_ms}));

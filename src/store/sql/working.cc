@@ -1,4 +1,4 @@
-// What workers and people do to a job.
+// Changes that workers and people make to a job.
 #include "base/words.h"
 #include "store/sql/rows.h"
 #include "store/sql/sql_store.h"
@@ -24,7 +24,11 @@ constexpr char kRetry[] =
     "lease_until_ms = 0, last_event = last_event + $5 "
     "WHERE id = $1 AND lease_token = $2 RETURNING last_event, tenant";
 
-// A job that was taken while it waited for people goes back to waiting for them.
+constexpr char kPostpone[] =
+    "UPDATE jobs SET state = 0, lane = $3, not_before_ms = $4, lease_token = '', worker = '', lease_until_ms = 0, "
+    "last_event = last_event + $5 WHERE id = $1 AND lease_token = $2 AND state < 4 RETURNING last_event, tenant";
+
+// A job that was claimed while it waited for approval returns to that state.
 constexpr char kRelease[] =
     "UPDATE jobs SET state = CASE WHEN state = 1 THEN 1 ELSE 0 END, "
     "lane = CASE WHEN state = 1 THEN 4 WHEN not_before_ms > 0 THEN 3 ELSE 2 END, "
@@ -33,9 +37,10 @@ constexpr char kRelease[] =
 constexpr char kAskToStop[] = "UPDATE jobs SET cancel_requested = 1, cancel_reason = $2 WHERE id = $1";
 constexpr char kSetReason[] = "UPDATE jobs SET cancel_reason = $2 WHERE id = $1";
 
-// It has as long as it had when it was new.
+// Restores the original time allowance, and asks for approval again.
 constexpr char kRequeue[] =
     "UPDATE jobs SET state = 0, lane = 2, attempt = 1, not_before_ms = 0, cancel_requested = 0, cancel_reason = '', "
+    "approval_id = '', "
     "deadline_ms = CASE WHEN deadline_ms > 0 THEN $2 + deadline_ms - submitted_ms ELSE 0 END, "
     "started_ms = 0, finished_ms = 0, status = '', failure_class = '', result_blob = '', last_event = last_event + $3 "
     "WHERE id = $1 RETURNING last_event";
@@ -110,6 +115,25 @@ Status SqlStore::Retry(const Lease& lease, const Attempt& ended, int64_t not_bef
   });
 }
 
+Status SqlStore::Postpone(const Lease& lease, int64_t not_before_ms, const std::vector<Event>& events) {
+  if (lease.token.empty()) return LeaseLost(lease);
+  return database_->Write(Durability::kDurable, [&](Session& session) -> Status {
+    int64_t last_event = 0;
+    std::string tenant;
+    const Lane lane = not_before_ms > 0 ? Lane::kDelayed : Lane::kReady;
+    CAISSON_TRY(const int64_t queued, session.Run(kPostpone,
+                                                  {lease.job_id, lease.token, Number(lane), not_before_ms,
+                                                   static_cast<int64_t>(events.size())},
+                                                  [&](const Row& row) {
+                                                    last_event = row.Int(0);
+                                                    tenant = row.Text(1);
+                                                  }));
+    if (queued == 0) return LeaseLost(lease);
+    CAISSON_TRY_VOID(InsertEvents(session, lease.job_id, last_event, events));
+    return AddWaiting(session, {{tenant, 1}});
+  });
+}
+
 Status SqlStore::Release(const Lease& lease) {
   if (lease.token.empty()) return LeaseLost(lease);
   return database_->Write(Durability::kPrompt, [&](Session& session) -> Status {
@@ -121,12 +145,14 @@ Status SqlStore::Release(const Lease& lease) {
   });
 }
 
-Result<Job> SqlStore::Cancel(const std::string& job_id, const std::string& reason, const End& end) {
+Result<Job> SqlStore::Cancel(const std::string& job_id, const std::string& reason, const End& end,
+                             const AuditNote& note) {
   return Write<Job>(Durability::kDurable, [&](Session& session, Job& given) -> Status {
     CAISSON_TRY(const Job job, LockJob(session, job_id));
     if (IsEnd(job.state)) {
       return Error::Conflict("job " + Quoted(job_id) + " has ended already, as " + Name(job.state));
     }
+    if (!job.cancel_requested) CAISSON_TRY_VOID(InsertNote(session, note));
     if (!job.lease_token.empty()) {
       if (!job.cancel_requested) CAISSON_TRY_VOID(session.Post(kAskToStop, {job_id, reason}));
     } else {

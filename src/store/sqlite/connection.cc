@@ -20,7 +20,7 @@ class StatementRow final : public sql::Row {
   sqlite3_stmt* statement_;
 };
 
-// Unbinds and rewinds a statement, however its use ended: one that is not rewound keeps its transaction open.
+// Unbinds and resets a statement on every path: a statement that is not reset keeps its transaction open.
 class Rewind {
  public:
   explicit Rewind(sqlite3_stmt* statement) : statement_(statement) {}
@@ -35,9 +35,9 @@ class Rewind {
   sqlite3_stmt* statement_;
 };
 
-// There is one writer: rows need no lock of their own, and SQLite has no words for it.
+// SQLite has one writer, so rows need no locks, and its SQL has no syntax for them.
 std::string WithoutRowLocks(std::string text) {
-  for (const std::string clause : {" FOR UPDATE SKIP LOCKED", " FOR UPDATE"}) {
+  for (const std::string clause : {" FOR UPDATE OF callbacks SKIP LOCKED", " FOR UPDATE SKIP LOCKED", " FOR UPDATE"}) {
     for (size_t at = text.find(clause); at != std::string::npos; at = text.find(clause)) text.erase(at, clause.size());
   }
   return text;
@@ -52,7 +52,7 @@ int Bind(sqlite3_stmt* statement, int index, const sql::Value& value) {
                                SQLITE_UTF8);
 }
 
-// What an operator does about a failure, by SQLite's primary code.
+// Advice to the operator, by SQLite's primary error code.
 const char* FixFor(int code) {
   switch (code) {
     case SQLITE_FULL:
@@ -89,11 +89,9 @@ Result<std::unique_ptr<Connection>> Connection::Open(const std::string& path, Ac
   if (code != SQLITE_OK) return connection->LastError();
   ::sqlite3_extended_result_codes(handle, 1);
 
-  // busy_timeout: only a person with the sqlite3 shell can hold us up; a moment is waited for, a forgotten transaction
-  //   is reported.
-  // foreign_keys: what belongs to a job is removed with it by the tables' own rules.
-  // cell_size_check: a damaged page is noticed when it is read and not when it is obeyed.
-  // trusted_schema: functions named by a schema that somebody else wrote are not run.
+  // busy_timeout: only a person with the sqlite3 shell can block us; we wait a moment and then report the open
+  // transaction. foreign_keys: what belongs to a job is removed with it by the tables' own rules. cell_size_check: a
+  // damaged page is detected when it is read. trusted_schema: functions named by a foreign schema are not run.
   // temp_store: the few sorts need no files.
   // cache_size: 16 MiB, enough for the indexes of a long queue.
   CAISSON_TRY_VOID(

@@ -15,7 +15,7 @@ enum class Access : uint8_t { kReadWrite, kReadOnly };
 
 class Connection final : public sql::Session {
  public:
-  // The file must exist. A read-only one sees what is committed and waits for nobody.
+  // The file must exist. A read-only connection sees committed data and never waits.
   static Result<std::unique_ptr<Connection>> Open(const std::string& path, Access access);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -27,8 +27,8 @@ class Connection final : public sql::Session {
   bool InTransaction() const { return ::sqlite3_get_autocommit(handle_.get()) == 0; }
   int SystemErrno() const { return ::sqlite3_system_errno(handle_.get()); }
 
-  Status EnterAlone() override { return {}; }   // whoever writes is alone
-  int64_t Shard() const override { return 0; }  // and nobody waits for his counters
+  Status EnterAlone() override { return {}; }   // there is one writer
+  int64_t Shard() const override { return 0; }  // so no connection waits for a counter
 
  private:
   struct CloseHandle {
@@ -45,7 +45,7 @@ class Connection final : public sql::Session {
   Status DoPost(const char* statement, const sql::Values& values) override;
   Result<StatementPtr> Prepare(const char* text, bool keep);
   Result<int64_t> Step(sqlite3_stmt* statement, const sql::EachRow& each);
-  // The cause of the last failure and what can be done about it.
+  // The cause of the last failure, with advice.
   Error LastError() const;
 
   std::string path_;

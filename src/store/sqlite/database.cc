@@ -21,7 +21,7 @@ using sql::Durability;
 constexpr int kReaders = 4;
 // "Cais" in the file's header: other programs' files have another, and are refused.
 constexpr int kApplicationId = 0x43616973;
-// So that the first of a batch does not wait too long for the last.
+// Bounded, so that the first call of a batch does not wait too long for the last.
 constexpr size_t kMaxBatch = 256;
 
 // Held as long as the database is open. The file stays: removing it would let two processes hold two locks.
@@ -36,7 +36,7 @@ Result<UniqueFd> TakeLock(const std::string& path) {
                          "caissond on one queue need PostgreSQL");
 }
 
-// SQLite would make the file for everybody to read; the files beside it get their mode from it.
+// SQLite would create the file readable for all users; the files beside it take over its mode.
 Status MakeFile(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) return Error::System(errno, "open database " + path);
@@ -80,8 +80,8 @@ Result<std::unique_ptr<Connection>> OpenWriter(const std::string& path) {
   // journal_mode: readers do not wait for the writer, and a commit is one append and one fsync. It is kept in the file.
   // synchronous: FULL until the writer chooses by batch; see TryBatch.
   // wal_autocheckpoint: the log is copied into the file after 4,000 pages (16 MiB), by the commit that finds it so.
-  //   Rarer and longer than SQLite's 1,000: pages that many jobs touch are copied once for all of them.
-  // journal_size_limit: and a log that a long reader kept growing shrinks again.
+  //   Less often than SQLite's default of 1,000: pages that many jobs touch are copied once for all of them.
+  //   journal_size_limit: shrinks a log that grew during a long read.
   CAISSON_TRY_VOID(
       writer->Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; "
                       "PRAGMA journal_size_limit = 67108864"));
@@ -111,7 +111,7 @@ SqliteDatabase::~SqliteDatabase() {
     work_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
-  // The writer last: the last connection to go writes the log back, which a read-only one may not.
+  // The writer closes last: the last connection copies the log back, which a read-only one may not do.
   idle_readers_.clear();
 }
 
@@ -177,8 +177,7 @@ void SqliteDatabase::RunBatch(const Batch& batch, Durability durability) {
   if (!whole && batch.size() == 1) {
     batch.front()->status = std::move(whole);
   } else if (!whole) {
-    // Nothing of it happened. Whose fault it was is not known, so each gets a transaction of its own, and its own
-    // error.
+    // The batch had no effect. The failing call is unknown, so each call gets its own transaction and its own error.
     for (Call* call : batch) {
       Status alone = TryBatch({call}, durability);
       if (!alone) call->status = std::move(alone);
@@ -187,7 +186,7 @@ void SqliteDatabase::RunBatch(const Batch& batch, Durability durability) {
   const std::lock_guard<std::mutex> guard(mutex_);
   for (Call* call : batch) {
     call->done = true;
-    call->woken.notify_one();  // under the lock: once `done` is seen, the call is gone
+    call->woken.notify_one();  // under the lock: a caller that sees `done` destroys the call
   }
 }
 
@@ -205,7 +204,7 @@ Status SqliteDatabase::TryBatch(const Batch& batch, Durability durability) {
   }
   Status committed = writer_->Execute("COMMIT");
   if (committed) return {};
-  // A commit that failed for want of space leaves its transaction open.
+  // A commit that failed because the disk is full leaves its transaction open.
   if (writer_->InTransaction()) (void)writer_->Execute("ROLLBACK");
   return committed;
 }

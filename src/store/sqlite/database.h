@@ -1,14 +1,14 @@
 // A Database of one SQLite file: one thread that writes, a few connections that read.
 //
-// SQLite has one writer at a time and a disk takes milliseconds to say that something is on it, so writers share: calls
-// are queued, and the writer's thread runs all that wait inside one transaction, each in a savepoint of its own so that
-// one that fails undoes only itself, commits once, and wakes them. With n callers a commit to disk costs each an nth.
+// SQLite has one writer at a time and an fsync takes milliseconds, so writers share it: calls are queued, and the
+// writer's thread runs all waiting calls inside one transaction, each in its own savepoint so that a failing call
+// undoes only itself, commits once, and wakes the callers. With n callers, each pays an nth of the fsync.
 //
-// Calls that need not be on the disk do not wait for it: of what is queued, the prompt ones go first, in a transaction
+// Calls that need not be durable do not wait for the disk: the prompt calls of the queue run first, in a transaction
 // that is committed without fsync, and their callers are woken before the durable ones begin. So a prompt call waits
-// for at most the one fsync that is under way when it comes. (It could wait for none if durable calls were committed
-// without fsync too, and woken after a later one of the log; but then others could read an end of a job that a power
-// cut undoes, and a job would end twice in the eyes of the world.)
+// for at most the one fsync that is under way when it arrives. (It could wait for none if durable calls were also
+// committed without fsync and woken after a later fsync of the log; but then readers could see the end of a job that a
+// power cut undoes, and the job would visibly end twice.)
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,7 @@ class SqliteDatabase final : public sql::Database {
   static Result<std::unique_ptr<SqliteDatabase>> Open(const std::string& path);
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;
-  // Nobody may be inside a call any more.
+  // No call may be active any more.
   ~SqliteDatabase() override;
 
   Status Write(sql::Durability durability, const Transaction& transaction) override;
@@ -53,7 +53,7 @@ class SqliteDatabase final : public sql::Database {
   void RunWriter();
   // Everything below runs in the writer's thread.
   void RunBatch(const Batch& batch, sql::Durability durability);
-  // An error when the transaction as a whole came to nothing; each call has its own status besides.
+  // An error if the whole transaction failed; each call also has its own status.
   Status TryBatch(const Batch& batch, sql::Durability durability);
   Status RunInSavepoint(const Transaction& transaction);
 

@@ -1,8 +1,8 @@
 // The store in one file, for one caissond.
 //
 // The file, its write-ahead log (PATH-wal, PATH-shm) and a lock (PATH.lock) are made in a directory that must exist,
-// readable for their owner only. One process at a time: a second one is refused, whatever SQLite would allow, because
-// turns between two processes would be a matter of polling. Several caissond share a PostgreSQL.
+// readable for their owner only. One process at a time: a second one is refused although SQLite would allow it, because
+// two processes could take turns only by polling. Several caissond share a PostgreSQL.
 #pragma once
 
 #include <memory>

@@ -29,12 +29,6 @@ DIFFERENCES = (
         "One user exists inside. Another user's id has no meaning there: `chown` and `setuid` to it say `EINVAL` instead of `EPERM`.",
     ),
     Difference(
-        "terminals",
-        ("test.test_os.FDInheritanceTests.test_openpty", "test.test_asyncio.*pty*"),
-        r"No such file or directory|out of pty devices",
-        "There is no `/dev/ptmx`, so a program cannot open terminals of its own. `-t` gives the command one.",
-    ),
-    Difference(
         "splice",
         ("test.test_os.FileTests.test_splice*",),
         r"\[Errno 38\] Function not implemented",

@@ -7,7 +7,7 @@ cmake -S . -B build -G 'Unix Makefiles' -DBUILD_GMOCK=OFF -DINSTALL_GTEST=OFF -D
 make -C build -j2 $tests >&2
 cd build
 find . -name '*.o' | sort | xargs sha256sum
-# Its tests leave things in the temporary directory; nobody else's may be there.
+# Its tests leave files in the temporary directory; it must be empty before.
 mkdir tmp && export TEST_TMPDIR="$PWD/tmp"
 for test in $tests; do
   echo "== $test"

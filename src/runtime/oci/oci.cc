@@ -1,0 +1,301 @@
+#include "runtime/oci/oci.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "linux/capability_names.h"
+#include "linux/files.h"
+#include "linux/syscalls.h"
+#include "runtime/oci/bundle.h"
+#include "runtime/oci/program.h"
+#include "runtime/oci/state.h"
+#include "runtime/witnessed/cgroup_counters.h"
+#include "runtime/witnessed/lower.h"
+#include "runtime/witnessed/pipes.h"
+#include "runtime/witnessed/run.h"
+#include "sandbox/walls.h"
+
+namespace caisson::runtime::oci {
+
+namespace {
+
+constexpr int64_t kCreateMs = 30'000;
+constexpr int kEndMs = 10'000;
+
+Result<std::string> FindAgent(const std::string& given) {
+  std::string path = given;
+  if (path.empty()) {
+    char self[PATH_MAX];
+    const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
+    if (size <= 0 || size == sizeof(self)) return Error::System(size < 0 ? errno : ENAMETOOLONG, "read /proc/self/exe");
+    const std::string_view whole(self, static_cast<size_t>(size));
+    path = std::string(whole.substr(0, whole.rfind('/') + 1)) + "caisson-agent";
+  }
+  if (::access(path.c_str(), X_OK) != 0)
+    return Error::Unsupported("runtime oci: " + path + " is missing; install it beside this program");
+  return path;
+}
+
+// Calls `act` in a process that has entered a namespace of the container; `act` makes system calls only.
+template <typename Act>
+Status DoInside(pid_t pid, const char* kind, const char* wall, const Act& act) {
+  CAISSON_TRY(const UniqueFd entered, linux_sys::Open("/proc/" + std::to_string(pid) + "/ns/" + kind, O_RDONLY));
+  const pid_t child = ::fork();
+  if (child < 0) return Error::System(errno, std::string("wall ") + wall);
+  if (child == 0) ::_exit(::setns(entered.get(), 0) == 0 && act() ? 0 : 1);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) return Error::System(EPERM, std::string("wall ") + wall + ": cannot be set from outside");
+  return {};
+}
+
+// Makes the workspace that the agent has written read-only, from outside: nothing inside has the right to change that
+// again. No command has run yet, so /workspace is the mount that the bundle made.
+Status SealWorkspace(pid_t pid) {
+  return DoInside(pid, "mnt", "workspace", [] {
+    struct mount_attr read_only {};
+    read_only.attr_set = MOUNT_ATTR_RDONLY;
+    return ::mount_setattr(AT_FDCWD, "/workspace", 0, &read_only, sizeof(read_only)) == 0;
+  });
+}
+
+// The agent has no capability and serves name look-ups, which resolvers send to port 53. /proc inside is read-only and
+// may lack this file; the host's shows that of the namespace of the process that opens it.
+Status AllowNamePort(pid_t pid) {
+  return DoInside(pid, "net", "names", [] {
+    const int file = ::open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC);
+    return file >= 0 && ::write(file, "0", 1) == 1;
+  });
+}
+
+class OciContainer : public witnessed::PipedContainer {
+ public:
+  static Result<std::unique_ptr<OciContainer>> Start(std::unique_ptr<State> state,
+                                                     const std::vector<PrivateMount>& mounts) {
+    std::unique_ptr<OciContainer> container(new OciContainer(std::move(state)));
+    CAISSON_TRY_VOID(container->Create(mounts));
+    return container;
+  }
+  ~OciContainer() override {
+    OciContainer::Kill();
+    state_.reset();
+  }
+
+  Result<std::optional<sandbox::GroupCounters>> ReadCounters() override {
+    CAISSON_TRY(sandbox::GroupCounters counters, counters_->Read());
+    return std::optional<sandbox::GroupCounters>(counters);
+  }
+  bool RestartMemoryPeak() override { return counters_->RestartMemoryPeak(); }
+
+  // The group, and its counters with it, stay until the state is removed.
+  void Kill() override {
+    CloseStreams();
+    if (!process_) return;
+    linux_sys::PidfdSendSignal(process_.get(), SIGKILL);
+    struct pollfd wait {
+      process_.get(), POLLIN, 0
+    };
+    ::poll(&wait, 1, kEndMs);
+    process_.Reset();
+  }
+
+  pid_t pid() const { return pid_; }
+  const witnessed::CgroupCounters& group() const { return *counters_; }
+
+ private:
+  explicit OciContainer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+  Status Create(const std::vector<PrivateMount>& mounts) {
+    CAISSON_TRY(witnessed::AgentPipes pipes, MakePipes());
+    const std::string pid_file = state_->directory() + "/pid";
+    std::vector<std::string> command = state_->Invocation();
+    command.insert(command.end(),
+                   {"run", "--detach", "--bundle", state_->directory(), "--pid-file", pid_file, state_->id()});
+    CAISSON_TRY(const bool created, RunProgram(command, {pipes.input.get(), pipes.output.get()}, mounts, kCreateMs));
+    if (!created) {
+      return Error::Unsupported("runtime oci: " + command[0] + " could not start the container: " + state_->ReadLog());
+    }
+    CAISSON_TRY(const std::string text, linux_sys::ReadSmallFile(AT_FDCWD, pid_file.c_str()));
+    if (std::from_chars(text.data(), text.data() + text.size(), pid_).ec != std::errc() || pid_ <= 1)
+      return Error::System(EPROTO, "runtime oci: the container has no process number");
+    process_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    if (!process_) return Error::System(errno, "runtime oci: the container ended at once");
+    CAISSON_TRY(counters_, witnessed::CgroupCounters::Of(pid_));
+    return AllowNamePort(pid_);
+  }
+
+  std::unique_ptr<State> state_;
+  pid_t pid_ = -1;
+  UniqueFd process_;
+  std::optional<witnessed::CgroupCounters> counters_;
+};
+
+std::vector<std::string> CapabilityNames(uint64_t set) {
+  std::vector<std::string> names;
+  for (unsigned i = 0; i < 64; ++i) {
+    if ((set >> i & 1U) == 0) continue;
+    names.push_back(i < linux_sys::kCapabilityNames.size() ? linux_sys::kCapabilityNames[i]
+                                                           : "CAP_" + std::to_string(i));
+  }
+  return names;
+}
+
+// Everything here was read from outside while the agent was ready, except for what the report says the agent told.
+class Reporter {
+ public:
+  Reporter(const OciContainer& container, const policy::Profile& profile, const policy::Limits& limits,
+           std::vector<std::string> given_up, bool seal_workspace)
+      : container_(container),
+        profile_(profile),
+        limits_(limits),
+        given_up_(std::move(given_up)),
+        seal_workspace_(seal_workspace) {}
+
+  Result<IsolationReport> Describe(const agent::Ready& ready) {
+    CAISSON_TRY(const UniqueFd root,
+                linux_sys::Open("/proc/" + std::to_string(container_.pid()) + "/root", O_PATH | O_DIRECTORY));
+    CAISSON_TRY(const sandbox::Walls walls, sandbox::ReadWalls(container_.pid(), root.get()));
+    CAISSON_TRY_VOID(Check(walls, ready));
+    if (seal_workspace_) CAISSON_TRY_VOID(SealWorkspace(container_.pid()));
+    const policy::RuntimeDescription description = DescribeOci();
+    IsolationReport report;
+    report.runtime = description.name;
+    report.namespaces = walls.namespaces;
+    report.seccomp_profile = profile_.seccomp.filter;
+    const sandbox::SeccompProgram* program = sandbox::FindSeccompProgram(profile_.seccomp.filter.c_str());
+    report.seccomp_sha256 = program != nullptr ? program->sha256 : "";
+    report.landlock_abi = ready.landlock_abi;
+    report.cgroup_driver = container_.group().driver();
+    report.host_uid = int64_t{walls.host_uid};
+    report.no_new_privileges = walls.no_new_privileges;
+    report.capabilities = CapabilityNames(walls.capabilities);
+    report.degraded = ready.degraded;
+    if (profile_.Has(policy::Namespace::kTime)) report.degraded.emplace_back("namespaces.time: the runtime makes none");
+    report.degraded.insert(report.degraded.end(), given_up_.begin(), given_up_.end());
+    report.cannot_observe = description.CannotObserve();
+    report.walls = ListWalls(walls, ready);
+    return report;
+  }
+
+ private:
+  // SECURITY: what was asked for is not what a container program did until the kernel says so.
+  Status Check(const sandbox::Walls& walls, const agent::Ready& ready) const {
+    const auto own = [&](const char* name) {
+      return std::find(walls.namespaces.begin(), walls.namespaces.end(), name) != walls.namespaces.end();
+    };
+    const auto missing = [](const std::string& wall) {
+      return Error::System(EPROTO, "wall " + wall + ": the container runs and does not stand behind it");
+    };
+    for (const char* name : {"user", "pid", "mount", "network"}) {
+      if (!own(name)) return missing(std::string("namespaces.") + name);
+    }
+    if (!walls.no_new_privileges) return missing("no_new_privileges");
+    if (walls.capabilities != 0) return missing("capabilities");
+    if (!walls.read_only_root) return missing("read_only_root");
+    if (!ready.filter) return missing("seccomp");
+    const witnessed::CgroupCounters& group = container_.group();
+    // The kernel rounds down to pages.
+    if (group.ReadMemoryLimit() < 0 || group.ReadMemoryLimit() > limits_.memory_bytes)
+      return missing("limits.memory_bytes");
+    if (group.ReadProcessLimit() != limits_.processes) return missing("limits.processes");
+    if (!group.HasCpuLimit()) return missing("limits.cpu");
+    return {};
+  }
+
+  std::vector<Wall> ListWalls(const sandbox::Walls& walls, const agent::Ready& ready) const {
+    using enum WallState;
+    std::vector<Wall> list;
+    const auto add = [&](std::string name, bool stands, std::string evidence) {
+      list.push_back({std::move(name), stands ? kEnforced : kAbsent, std::move(evidence)});
+    };
+    for (const char* name : policy::kNamespaceNames) {
+      const bool own = std::find(walls.namespaces.begin(), walls.namespaces.end(), name) != walls.namespaces.end();
+      add(std::string("namespaces.") + name, own, own ? "PID 1 has one of its own" : "PID 1 is in the runtime's");
+    }
+    add("id_range", true, "outside its user is one of a range of its own");
+    add("no_new_privileges", walls.no_new_privileges, "NoNewPrivs in the status of PID 1");
+    add("capabilities", walls.capabilities == 0, "all five sets in the status of PID 1");
+    add("seccomp", ready.filter, "installed by the agent in each command's process; " + profile_.seccomp.filter);
+    add("landlock", ready.landlock_abi > 0,
+        ready.landlock_abi > 0 ? "told by the agent: ABI " + std::to_string(ready.landlock_abi)
+                               : "not in this kernel or given up by the profile");
+    add("read_only_root", walls.read_only_root, "mount flags of the root");
+    add("rlimits", true, "set by the agent in each command's process");
+    const std::string evidence = "cgroup " + container_.group().driver() + " has the limit";
+    for (const char* limit : {"limits.memory_bytes", "limits.processes", "limits.cpu"}) add(limit, true, evidence);
+    return list;
+  }
+
+  const OciContainer& container_;
+  const policy::Profile profile_;
+  const policy::Limits limits_;
+  const std::vector<std::string> given_up_;
+  const bool seal_workspace_;
+};
+
+class OciRuntime : public Runtime {
+ public:
+  explicit OciRuntime(std::string agent) : agent_(std::move(agent)) {}
+
+  policy::RuntimeDescription Describe() const override { return DescribeOci(); }
+
+  Result<std::unique_ptr<Run>> Start(policy::RunPlan plan) override {
+    if (::geteuid() != 0)
+      return Error::Unsupported(
+          "runtime oci: needs root, because only root's containers have limits that hold; use the runtime native");
+    const std::string program = FindProgram({"runc", "crun"});
+    if (program.empty()) return Error::Unsupported("runtime oci: neither runc nor crun; fix: apt-get install runc");
+    CAISSON_TRY(const std::string agent, FindAgent(agent_));
+    BundleInput input;
+    for (const policy::PlannedFile& file : plan.workspace_files)
+      input.workspace_bytes += static_cast<int64_t>(file.bytes.size()) + 4096;
+    CAISSON_TRY(witnessed::LoweredPlan lowered, witnessed::Lower(plan, Describe()));
+    CAISSON_TRY(std::unique_ptr<State> state, State::Make({program}));
+    input.directory = state->directory();
+    input.agent = agent;
+    input.first_host_id = state->first_host_id();
+    input.cgroup = "/" + state->id() + ".oci";
+    CAISSON_TRY(const std::vector<PrivateMount> mounts, WriteBundle(plan, input));
+    CAISSON_TRY(std::unique_ptr<OciContainer> container, OciContainer::Start(std::move(state), mounts));
+    const bool seal = !plan.workspace_mount && plan.workspace_access == policy::Access::kReadOnly;
+    Reporter reporter(*container, plan.profile, plan.limits, lowered.given_up, seal);
+    return witnessed::BeginRun(std::move(container), std::move(lowered),
+                               [&](const agent::Ready& ready) { return reporter.Describe(ready); });
+  }
+
+ private:
+  const std::string agent_;
+};
+
+}  // namespace
+
+policy::RuntimeDescription DescribeOci() {
+  using policy::Ability;
+  policy::RuntimeDescription oci;
+  oci.name = "oci";
+  oci.strength = policy::Strength::kContainer;
+  oci.abilities = {Ability::kObservesWrites, Ability::kObservesNetwork, Ability::kObservesSystemCalls};
+  oci.limits.fill(policy::LimitSupport::kEnforced);
+  oci.needed_walls = {"namespaces.user", "namespaces.pid",      "namespaces.mount", "namespaces.network",
+                      "capabilities",    "seccomp.filter.none", "no_new_privileges"};
+  return oci;
+}
+
+std::unique_ptr<Runtime> MakeOciRuntime(std::string agent) { return std::make_unique<OciRuntime>(std::move(agent)); }
+
+}  // namespace caisson::runtime::oci

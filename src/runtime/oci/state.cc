@@ -1,0 +1,149 @@
+#include "runtime/oci/state.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <ctime>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "linux/files.h"
+#include "runtime/oci/program.h"
+
+namespace caisson::runtime::oci {
+
+namespace {
+
+// Not below /run/caisson, which only root may enter: the container program enters this one as the container's root.
+constexpr char kBase[] = "/run/caisson-oci";
+constexpr int64_t kRemovalMs = 20'000;
+constexpr size_t kMostSwept = 64;
+constexpr int kCleanupAttempts = 3;
+
+std::string DirectoryOf(int slot) { return std::string(kBase) + "/" + std::to_string(slot); }
+
+std::vector<std::string> InvocationFor(std::vector<std::string> program, const std::string& directory) {
+  program.insert(program.end(), {"--root", directory + "/state", "--log", directory + "/log", "--log-format", "json"});
+  return program;
+}
+
+void Remove(const std::vector<std::string>& program, int slot) {
+  const std::string directory = DirectoryOf(slot);
+  if (::access(directory.c_str(), F_OK) != 0) return;
+  std::vector<std::string> command = InvocationFor(program, directory);
+  command.insert(command.end(), {"delete", "--force", "caisson-" + std::to_string(slot)});
+  (void)RunProgram(command, {}, {}, kRemovalMs);
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+}
+
+// Removes what runs left that were killed together with their cleanup process.
+void Sweep(const std::vector<std::string>& program) {
+  std::error_code error;
+  size_t looked = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kBase, error)) {
+    const std::string name = entry.path().filename().string();
+    int slot = -1;
+    if (std::from_chars(name.data(), name.data() + name.size(), slot).ptr != name.data() + name.size()) continue;
+    if (++looked > kMostSwept) return;
+    if (Result<sandbox::Slot> stale = sandbox::Slot::AcquireNumber(sandbox::Slot::DefaultDirectory(), slot))
+      Remove(program, slot);
+  }
+}
+
+}  // namespace
+
+State::State(sandbox::Slot slot, std::vector<std::string> program)
+    : slot_(std::move(slot)), program_(std::move(program)), directory_(DirectoryOf(slot_.number())) {}
+
+Result<std::unique_ptr<State>> State::Make(const std::vector<std::string>& program) {
+  if (::mkdir(kBase, 0711) != 0 && errno != EEXIST) return Error::System(errno, std::string("make ") + kBase);
+  struct stat info {};
+  if (::lstat(kBase, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != 0 || (info.st_mode & 022) != 0)
+    return Error::Denied(std::string(kBase) + ": not a directory that only root can write");
+  CAISSON_TRY(sandbox::Slot slot, sandbox::Slot::Acquire(sandbox::Slot::DefaultDirectory()));
+  Remove(program, slot.number());
+  Sweep(program);
+  std::unique_ptr<State> state(new State(std::move(slot), program));
+  if (::mkdir(state->directory_.c_str(), 0711) != 0) return Error::System(errno, "make " + state->directory_);
+  CAISSON_TRY_VOID(state->StartCleanup());
+  return state;
+}
+
+std::vector<std::string> State::Invocation() const { return InvocationFor(program_, directory_); }
+
+std::string State::ReadLog() const {
+  const Result<std::string> log = linux_sys::ReadSmallFile(AT_FDCWD, (directory_ + "/log").c_str());
+  if (!log) return "";
+  const size_t at = log->rfind("\"msg\":\"");
+  if (at == std::string::npos) return "";
+  std::string text = log->substr(at + 7);
+  return text.substr(0, text.find("\",\"time\""));
+}
+
+// The process holds the slot, so that no other run takes its name before everything of it is gone.
+Status State::StartCleanup() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Error::System(errno, "make the cleanup's pipe");
+  const UniqueFd read_end(ends[0]);
+  alive_ = UniqueFd(ends[1]);
+  std::vector<std::string> command = Invocation();
+  command.insert(command.end(), {"delete", "--force", id()});
+  std::vector<char*> argv;
+  for (std::string& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  char* env[] = {nullptr};
+  const int low = std::min(read_end.get(), slot_.fd()), high = std::max(read_end.get(), slot_.fd());
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
+  cleanup_ = ::fork();
+  if (cleanup_ == 0) {
+    // Only system calls from here on: other threads of the parent may have held locks.
+    ::setsid();
+    ::prctl(PR_SET_NAME, "caisson-cleanup", 0, 0, 0);
+    ::close_range(0, static_cast<unsigned>(low) - 1, 0);
+    if (high - low > 1) ::close_range(static_cast<unsigned>(low) + 1, static_cast<unsigned>(high) - 1, 0);
+    ::close_range(static_cast<unsigned>(high) + 1, ~0U, 0);
+    char nothing;
+    while (::read(read_end.get(), &nothing, 1) < 0 && errno == EINTR) {
+    }
+    // More than once: the program may still be creating the container that it does not know yet.
+    for (int attempt = 0; attempt < kCleanupAttempts; ++attempt) {
+      const pid_t remover = ::fork();
+      if (remover == 0) {
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        ::execve(argv[0], argv.data(), env);
+        ::_exit(1);
+      }
+      while (::waitpid(remover, nullptr, 0) < 0 && errno == EINTR) {
+      }
+      const struct timespec pause { 1, 0 };
+      ::nanosleep(&pause, nullptr);
+    }
+    ::_exit(0);  // the next start removes the directory, which holds no process, mount or group
+  }
+  const int error = errno;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return cleanup_ < 0 ? Status(Error::System(error, "start the cleanup")) : Status();
+}
+
+void State::RemoveContainer() { Remove(program_, slot_.number()); }
+
+State::~State() {
+  RemoveContainer();
+  if (cleanup_ <= 0) return;
+  ::kill(cleanup_, SIGKILL);
+  while (::waitpid(cleanup_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace caisson::runtime::oci

@@ -1,0 +1,38 @@
+// A container that another program made, with caisson-agent as its PID 1: what a runtime of this kind has to provide.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "agent/protocol.h"
+#include "base/result.h"
+#include "sandbox/limit_group.h"
+
+namespace caisson::runtime::witnessed {
+
+class Container {
+ public:
+  // Ends and removes everything, and returns when nothing is left.
+  virtual ~Container() = default;
+
+  // Readable when bytes of the agent have arrived or the stream has ended.
+  virtual int input() const = 0;
+  // Writable when the agent can be sent more.
+  virtual int output() const = 0;
+  // Passes on what has arrived, without waiting. False: the stream has ended.
+  virtual Result<bool> Read(agent::FrameReader& frames) = 0;
+  // Sends what can be sent without waiting, and returns how much that was.
+  virtual Result<size_t> Write(std::string_view bytes) = 0;
+
+  // The counters of the container's cgroup, read from outside. Absent where they cannot be read from outside; an error
+  // where they should be and cannot.
+  virtual Result<std::optional<sandbox::GroupCounters>> ReadCounters() = 0;
+  // Makes peak_memory_bytes count from now on; false when it cannot be done.
+  virtual bool RestartMemoryPeak() { return false; }
+
+  // Ends every process inside and waits until they are gone. The counters can still be read.
+  virtual void Kill() = 0;
+};
+
+}  // namespace caisson::runtime::witnessed

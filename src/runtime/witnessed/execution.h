@@ -1,0 +1,23 @@
+// One command in a container, from outside: passes streams, watches clock and counters, and puts the outcome together.
+#pragma once
+
+#include "base/command_io.h"
+#include "base/outcome.h"
+#include "base/result.h"
+#include "runtime/runtime.h"
+#include "runtime/witnessed/conversation.h"
+#include "runtime/witnessed/run.h"
+#include "sandbox/spec.h"
+
+namespace caisson::runtime::witnessed {
+
+struct Executed {
+  CommandOutcome outcome;
+  bool run_ended = false;  // no command can follow
+  bool agent_lost = false;
+};
+
+Result<Executed> ExecuteWitnessed(Conversation& agent, const sandbox::Limits& limits, const sandbox::Command& command,
+                                  const CommandIo& io, const ExecuteOptions& options, const TakeViolations& more);
+
+}  // namespace caisson::runtime::witnessed

@@ -1,0 +1,34 @@
+// Reads the bodies of the session routes. Strict, as all documents from outside: unknown members are refused by path.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "session/command.h"
+#include "session/open_request.h"
+#include "verify/request.h"
+
+namespace caisson::service {
+
+struct OpenBody {
+  session::OpenRequest request;
+  std::vector<verify::SourceFile> files;  // what /workspace begins with
+};
+Result<OpenBody> ReadOpenBody(const nlohmann::json& body);
+
+struct ExecBody {
+  session::CommandRequest command;
+  bool has_timeout = false;
+  std::string input;
+  bool input_open = false;  // more input follows
+};
+Result<ExecBody> ReadExecBody(const nlohmann::json& body);
+
+// {"signal": "TERM"}, {"signal": "SIGINT"} or {"signal": 15}
+Result<int> ReadSignalBody(const nlohmann::json& body);
+
+}  // namespace caisson::service
