@@ -1,4 +1,4 @@
-"""Checks every #include below src/ against src/LAYERS, that no folder is missing from it, and that the version is one."""
+"""Checks every #include and every link of src/ against src/LAYERS, that no folder is missing, and that the version is one."""
 import pathlib
 import re
 import unittest
@@ -72,6 +72,29 @@ class LayersTest(unittest.TestCase):
             name: sorted((own - used[name][0]) | (foreign - used[name][1])) for name, (own, foreign) in layers.items()
         }
         self.assertEqual({name: grants for name, grants in unused.items() if grants}, {})
+
+    def test_every_link_is_granted(self):
+        """What CMake links into a room is a room that its files may include, and every such room is reached by a link."""
+        layers = read_layers()
+        rooms = {"caisson_" + name.replace("/", "_"): name for name in layers}
+        links = {name: set() for name in layers}
+        build = (SOURCE / "CMakeLists.txt").read_text()
+        for target, libraries in re.findall(r"target_link_libraries\((caisson_\w+)\s+PUBLIC([^)]*)\)", build):
+            links[rooms[target]].update(rooms[library] for library in libraries.split() if library in rooms)
+        self.assertGreater(sum(map(len, links.values())), 30)
+        ungranted = {name: sorted(links[name] - own) for name, (own, _) in layers.items() if links[name] - own}
+        self.assertEqual(ungranted, {})
+        compiled = {rooms["caisson_" + name] for name in re.findall(r"caisson_layer\((\w+)", build) if "caisson_" + name in rooms}
+
+        def reached(name, seen):
+            for other in links[name] - seen:
+                seen.add(other)
+                reached(other, seen)
+            return seen
+
+        for name, (own, _) in layers.items():
+            if name in compiled and links[name]:
+                self.assertEqual(sorted((own & compiled) - reached(name, set())), [], f"{name} includes what it does not link")
 
     def test_the_rules_bite(self):
         layers = read_layers()
