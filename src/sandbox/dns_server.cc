@@ -79,22 +79,26 @@ void DnsServer::ServeConnection(Connection& connection, const Answer& answer) {
   const ssize_t size = ::recv(connection.fd.get(), bytes, sizeof(bytes) - received.size(), MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size > 0) received.insert(received.end(), bytes, bytes + size);
-  const size_t length = received.size() < 2 ? 0 : static_cast<size_t>(received[0] << 8 | received[1]);
-  const bool whole = received.size() >= 2 && received.size() >= 2 + length;
-  // A truncated or oversized query is still examined as far as it arrived, for the record.
-  const bool over = size <= 0 || length > kMaxQuery;
-  if (!whole && !over) return;
-  if (received.size() > 2) {
-    const std::span<const uint8_t> query(received.data() + 2, std::min(received.size() - 2, length));
-    std::vector<uint8_t> reply = answer(query);
-    const size_t reply_size = reply.size();
-    reply.insert(reply.begin(), {static_cast<uint8_t>(reply_size >> 8), static_cast<uint8_t>(reply_size & 0xff)});
-    if (reply_size > 0) ::send(connection.fd.get(), reply.data(), reply.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-  if (over) {
-    connection = {};
-  } else {
-    received.erase(received.begin(), received.begin() + static_cast<std::ptrdiff_t>(2 + length));
+  const bool ended = size <= 0;
+  // One segment may carry several queries: the C library asks for both families at once.
+  while (connection.fd) {
+    const size_t length = received.size() < 2 ? 0 : static_cast<size_t>(received[0] << 8 | received[1]);
+    const bool whole = received.size() >= 2 && received.size() >= 2 + length;
+    // A truncated or oversized query is still examined as far as it arrived, for the record.
+    const bool over = (!whole && ended) || length > kMaxQuery;
+    if (!whole && !over) return;
+    if (received.size() > 2) {
+      const std::span<const uint8_t> query(received.data() + 2, std::min(received.size() - 2, length));
+      std::vector<uint8_t> reply = answer(query);
+      const size_t reply_size = reply.size();
+      reply.insert(reply.begin(), {static_cast<uint8_t>(reply_size >> 8), static_cast<uint8_t>(reply_size & 0xff)});
+      if (reply_size > 0) ::send(connection.fd.get(), reply.data(), reply.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    if (over) {
+      connection = {};
+    } else {
+      received.erase(received.begin(), received.begin() + static_cast<std::ptrdiff_t>(2 + length));
+    }
   }
 }
 

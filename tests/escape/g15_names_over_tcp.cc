@@ -1,5 +1,5 @@
 // Looks a name up over TCP, as a resolver does with RES_OPTIONS=use-vc or after a truncated answer; in one
-// piece, byte by byte, and cut short. A name carries data out; it must be refused and be in the record.
+// piece, byte by byte, two at once, and cut short. A name carries data out; it must be refused and be in the record.
 //
 // The control has a server of its own, in a network namespace of its own, that knows the name.
 #include <arpa/inet.h>
@@ -35,16 +35,16 @@ std::string Query() {
   return std::string(1, '\0') + static_cast<char>(packet.size()) + packet;
 }
 
-// Answers the first query of each connection as it stands, with "no error".
+// Answers every query as it stands, with "no error".
 void* Serve(void* listener) {
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(listener));
   for (int peer; (peer = ::accept(fd, nullptr, nullptr)) >= 0; ::close(peer)) {
     char bytes[512];
-    const ssize_t size = ::recv(peer, bytes, Query().size(), MSG_WAITALL);
-    if (size < 5) continue;
-    bytes[4] = static_cast<char>(0x81);
-    bytes[5] = static_cast<char>(0x80);
-    (void)!::write(peer, bytes, static_cast<size_t>(size));
+    for (ssize_t size; (size = ::recv(peer, bytes, Query().size(), MSG_WAITALL)) >= 6;) {
+      bytes[4] = static_cast<char>(0x81);
+      bytes[5] = static_cast<char>(0x80);
+      if (::send(peer, bytes, static_cast<size_t>(size), MSG_NOSIGNAL) < 0) break;
+    }
   }
   return nullptr;
 }
@@ -78,6 +78,23 @@ Observation Ask(size_t piece) {
 Observation Whole() { return Ask(512); }
 Observation ByteByByte() { return Ask(1); }
 
+// The C library sends the questions for both families at once and waits for both answers.
+Observation TwoAtOnce() {
+  if (!StartServer()) return NotApplicable("no server");
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const struct sockaddr_in address = Server();
+  if (::connect(fd, reinterpret_cast<const struct sockaddr*>(&address), sizeof(address)) != 0) return Blocked(errno);
+  const std::string queries = Query() + Query();
+  if (::send(fd, queries.data(), queries.size(), MSG_NOSIGNAL) < 0) return Blocked(errno);
+  std::string answers(queries.size(), '\0');
+  const struct timeval patience { 20, 0 };
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  const ssize_t size = ::recv(fd, answers.data(), answers.size(), MSG_WAITALL);
+  if (size < 0 || static_cast<size_t>(size) != answers.size()) return Escaped("the second question has no answer");
+  const bool found = (answers[5] & 0x0f) == 0 || (answers[answers.size() / 2 + 5] & 0x0f) == 0;
+  return found ? Escaped("the names were found") : Blocked(0, "the names were refused");
+}
+
 Observation CutShort() {
   if (!StartServer()) return NotApplicable("no server");
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -104,6 +121,10 @@ const Registration kRow(Row{
                   .expect = {.reports = kReports}},
                  {.name = "byte-by-byte",
                   .probe = ByteByByte,
+                  .control = {.place = Place::kOwnNamespaces},
+                  .expect = {.reports = kReports}},
+                 {.name = "two-at-once",
+                  .probe = TwoAtOnce,
                   .control = {.place = Place::kOwnNamespaces},
                   .expect = {.reports = kReports}},
                  {.name = "cut-short",
