@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <charconv>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,6 +49,16 @@ Result<uint64_t> ReadCapabilities() {
     all |= value;
   }
   return all;
+}
+
+bool HasOnlyLoopback() {
+  struct if_nameindex* const interfaces = ::if_nameindex();
+  if (interfaces == nullptr) return false;
+  bool only = true;
+  for (const struct if_nameindex* one = interfaces; one->if_index != 0; ++one)
+    only &= std::string_view(one->if_name) == "lo";
+  ::if_freenameindex(interfaces);
+  return only;
 }
 
 // Sockets at the address that /etc/resolv.conf names. The walls outside have raised the loopback; where they have not,
@@ -203,7 +216,9 @@ Status Agent::Prepare() {
     ready_.degraded.emplace_back("landlock: not in this kernel");
   }
   ChooseCpus(place_.context);
-  place_.extended = sandbox::ChooseFilter(spec, false);
+  if (plan.watch_limits && spec.seccomp_watched == nullptr)
+    return Error::Unsupported("wall cgroup: the filter has no variant that counts processes");
+  place_.extended = sandbox::ChooseFilter(spec, plan.watch_limits);
   ready_.filter = plan.observe;
   if (plan.serve_names) {
     CAISSON_TRY(place_.names, OpenNames());
@@ -224,6 +239,9 @@ Status Agent::Prepare() {
     known.push_back(info.st_dev);
     place_.areas.push_back(std::move(area));
   }
+  if (plan.watch_limits) {
+    CAISSON_TRY(place_.watch, LimitWatch::Make(spec.limits, known.front()));
+  }
   // What the walls outside left is given up now: the agent needs nothing.
   (void)sandbox::steps::LimitCapabilities(place_.context);
   if (const int error = sandbox::steps::DropCapabilities(place_.context); error != 0)
@@ -232,6 +250,9 @@ Status Agent::Prepare() {
     return Error::System(error, "wall no_new_privs");
   ready_.no_new_privileges = ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
   CAISSON_TRY(ready_.capabilities, ReadCapabilities());
+  struct statvfs root {};
+  ready_.read_only_root = ::statvfs("/", &root) == 0 && (root.f_flag & ST_RDONLY) != 0;
+  ready_.only_loopback = HasOnlyLoopback();
 
   sigset_t children;
   ::sigemptyset(&children);

@@ -37,6 +37,7 @@ void DescribePlan(Side& side, Message& plan, std::string& spec) {
   side.Flag("observe", plan.observe);
   side.Flag("serve_names", plan.serve_names);
   side.Flag("limit_processes_by_rlimit", plan.limit_processes_by_rlimit);
+  side.Flag("watch_limits", plan.watch_limits);
   side.Flag("workspace_is_mounted", plan.workspace_is_mounted);
   side.List("mounts", plan.mounts, kMaxMounts, [&](auto& mount) {
     side.Text("target", mount.target, kMaxPathBytes, IsAbsolute);
@@ -80,6 +81,8 @@ void Describe(Side& side, Message& ready, const Ready*) {
   side.Flag("filter", ready.filter);
   side.Flag("no_new_privileges", ready.no_new_privileges);
   side.Number("capabilities", ready.capabilities, std::numeric_limits<int64_t>::min(), kMaxNumber);
+  side.Flag("read_only_root", ready.read_only_root);
+  side.Flag("only_loopback", ready.only_loopback);
   side.Flag("serves_names", ready.serves_names);
   side.List("degraded", ready.degraded, kMaxDegraded,
             [&](auto& line) { side.Text("line", line, kMaxSentenceBytes, HasNoNul); });

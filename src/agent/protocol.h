@@ -34,7 +34,7 @@
 namespace caisson::agent {
 
 // Must be raised whenever a message changes: both ends must come from the same build.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 enum class Kind : uint8_t {
   kPlan = 1,
@@ -95,6 +95,8 @@ struct Plan {
   bool serve_names = true;
   // The walls have no limit of processes of their own: RLIMIT_NPROC is the limit.
   bool limit_processes_by_rlimit = false;
+  // The walls have no cgroup: the agent watches memory, processes and CPU time.
+  bool watch_limits = false;
   bool workspace_is_mounted = false;  // the walls show it; else the agent writes it
   std::vector<ShownTree> mounts;
 };
@@ -127,6 +129,8 @@ struct Ready {
   bool filter = false;
   bool no_new_privileges = false;
   uint64_t capabilities = 0;  // in any set
+  bool read_only_root = false;
+  bool only_loopback = false;  // there is no other network interface
   bool serves_names = false;
   std::vector<std::string> degraded;
 };

@@ -19,6 +19,7 @@ Plan SomePlan() {
   plan.spec.seccomp = sandbox::FindSeccompProgram("balanced");
   plan.spec.limits = {1 << 20, 1, 10, 1, 4096, 16};
   plan.limit_processes_by_rlimit = true;
+  plan.watch_limits = true;
   plan.mounts = {{"/workspace", sandbox::Access::kCopyOnWrite}, {"/data", sandbox::Access::kReadOnly}};
   return plan;
 }
@@ -31,6 +32,7 @@ TEST(ProtocolTest, APlanArrivesAsItWasSent) {
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->spec.seccomp, SomePlan().spec.seccomp);
   EXPECT_TRUE(plan->limit_processes_by_rlimit);
+  EXPECT_TRUE(plan->watch_limits);
   ASSERT_EQ(plan->mounts.size(), 2U);
   EXPECT_EQ(plan->mounts[0].access, sandbox::Access::kCopyOnWrite);
 }

@@ -55,6 +55,8 @@ class Witness {
   void Reap();
   void KillAll();
   void CheckScratch();
+  void CheckWatched();
+  void JudgeWatched();
   void EndBy(Ending ending);
   void Add(Violation violation, bool ended_command = false);
   void AddLimit(ViolationClass violation_class, const char* reason, int64_t limit,
@@ -79,6 +81,7 @@ class Witness {
   int64_t start_ns_ = 0;
   int64_t cpu_us_ = 0;
   int64_t next_look_ms_ = 0;
+  int64_t scratch_bytes_ = 0;
   bool scratch_full_ = false;
   bool ended_ = false;   // the main process is gone
   bool killed_ = false;  // the witness ended the command
@@ -117,6 +120,7 @@ Status Witness::Start() {
 
 Result<Outcome> Witness::Run() {
   start_ns_ = MonotonicNanos();
+  if (place_.watch) place_.watch->Begin();
   if (Status started = Start(); !started) {
     KillAll();
     return std::move(started).error();
@@ -126,6 +130,7 @@ Result<Outcome> Witness::Run() {
     Await();
     if (ElapsedMs() >= execute_.timeout_ms) EndBy(Ending::kTimeout);
     if (ElapsedMs() >= next_look_ms_) CheckScratch();
+    if (place_.watch) CheckWatched();
     if (output_bytes_ > static_cast<uint64_t>(limits_.output_bytes)) EndBy(Ending::kOutputLimit);
   }
   if (lost_) return Error::System(ECONNRESET, "the runtime outside is gone");
@@ -136,7 +141,9 @@ Result<Outcome> Witness::Run() {
 }
 
 int Witness::NextTimeout() const {
-  const int64_t next = std::min(execute_.timeout_ms, next_look_ms_) - ElapsedMs();
+  int64_t next = std::min(execute_.timeout_ms, next_look_ms_);
+  if (place_.watch) next = std::min(next, place_.watch->next_sample_ms());
+  next -= ElapsedMs();
   return static_cast<int>(std::clamp<int64_t>(next, 0, 1'000'000)) + 1;
 }
 
@@ -175,7 +182,9 @@ void Witness::Await() {
 
 void Witness::OnNotification() {
   CheckScratch();  // before a file that filled it is removed
-  sandbox::Observer::Seen seen = observer_->HandleOne([] {});
+  sandbox::Observer::Seen seen = observer_->HandleOne([this] {
+    if (place_.watch) place_.watch->BeforeThread(ElapsedMs());
+  });
   if (seen.violation) {
     seen.violation->time_ms = ElapsedMs();
     Add(*std::move(seen.violation), seen.kill);
@@ -326,7 +335,38 @@ void Witness::CheckScratch() {
               {"free_inodes", static_cast<int64_t>(info.f_ffree)},
               {"used_bytes", area_used}});
   }
+  scratch_bytes_ = used;
   outcome_.usage.scratch_bytes = std::max(outcome_.usage.scratch_bytes.value_or(0), used);
+}
+
+void Witness::CheckWatched() {
+  LimitWatch& watch = *place_.watch;
+  if (!ended_ && ElapsedMs() >= watch.next_sample_ms()) {
+    CheckScratch();
+    watch.Sample(ElapsedMs(), scratch_bytes_);
+  }
+  if (!watch.passed() || killed_ || ended_) return;
+  killed_ = true;
+  outcome_.ending = watch.passed()->ending;
+  if (outcome_.ending == Ending::kMemoryLimit)
+    AddLimit(ViolationClass::kMemoryLimit, "limit.mem", limits_.memory_bytes, watch.passed()->evidence);
+  else if (outcome_.ending == Ending::kTimeout)
+    AddLimit(ViolationClass::kTimeout, "cpu_time_ms", limits_.cpu_time_ms, watch.passed()->evidence);
+}
+
+// A command that exceeded its limit and ended between two looks still fails by that limit.
+void Witness::JudgeWatched() {
+  const LimitWatch& watch = *place_.watch;
+  if (watch.most_bytes() > 0) outcome_.usage.peak_memory_bytes = watch.most_bytes();  // else it was too short
+  if (watch.most_tasks() > 0) outcome_.usage.processes_peak = watch.most_tasks();
+  const bool clean = outcome_.ending == Ending::kExited && outcome_.exit_code == 0 && !outcome_.left_processes;
+  if (outcome_.ending == Ending::kProcessLimit || (watch.was_above_process_limit() && !clean))
+    AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes, {{"measured_tasks", watch.most_tasks()}});
+  const int64_t cpu_ms = cpu_us_ / 1000;
+  if (limits_.cpu_time_ms == 0 || cpu_ms <= limits_.cpu_time_ms) return;
+  if (outcome_.ending != Ending::kExited && outcome_.ending != Ending::kSignaled) return;
+  outcome_.ending = Ending::kTimeout;
+  AddLimit(ViolationClass::kTimeout, "cpu_time_ms", limits_.cpu_time_ms, {{"cpu_ms", cpu_ms}});
 }
 
 void Witness::EndBy(Ending ending) {
@@ -394,6 +434,7 @@ void Witness::Finish() {
     AddLimit(ViolationClass::kOutputLimit, "limit.output", limits_.output_bytes,
              {{"bytes_written", static_cast<int64_t>(output_bytes_)}});
   }
+  if (place_.watch) JudgeWatched();
   outcome_.usage.output_bytes = static_cast<int64_t>(output_bytes_);
   outcome_.usage.cpu_ms = cpu_us_ / 1000;
   if (killed_) {

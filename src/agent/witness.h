@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/channel.h"
+#include "agent/limit_watch.h"
 #include "agent/protocol.h"
 #include "base/outcome.h"
 #include "base/result.h"
@@ -28,8 +29,9 @@ struct Place {
   std::unique_ptr<sandbox::DnsServer> names;           // none where look-ups are not served
   int64_t dropped_queries = 0;                         // as last seen
   UniqueFd root;                                       // "/"
-  std::vector<UniqueFd> areas;  // writable file systems, each once; their fill is the use of scratch
-  int children_fd = -1;         // a signalfd for SIGCHLD, borrowed
+  std::vector<UniqueFd> areas;        // writable file systems, each once; their fill is the use of scratch
+  std::unique_ptr<LimitWatch> watch;  // where no cgroup limits the command
+  int children_fd = -1;               // a signalfd for SIGCHLD, borrowed
 };
 
 // Returns when no process of the command is left. An error means that the command did not run.

@@ -11,6 +11,7 @@
 
 #include "base/version.h"
 #include "cli/commands.h"
+#include "runtime/engine/engine.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 #include "runtime/oci/oci.h"
@@ -65,6 +66,7 @@ caisson::runtime::Runtimes MakeRuntimes() {
   runtimes.push_back(launcher == nullptr ? caisson::runtime::native::MakeNativeRuntime()
                                          : caisson::runtime::native::MakeLaunchedRuntime(std::string(launcher)));
   runtimes.push_back(caisson::runtime::oci::MakeOciRuntime());
+  runtimes.push_back(caisson::runtime::engine::MakeEngineRuntime());
   return runtimes;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -37,14 +38,28 @@ struct Bundle {
 };
 inline constexpr char kAgentInside[] = "/.caisson/agent";
 
+// The container of one run in an engine, likewise.
+struct EngineContainer {
+  std::string image;                 // "sha256:…": a root with the agent at kAgentInside
+  std::vector<std::string> present;  // the paths of the profile that this host has
+  std::vector<BundleMount> mounts;
+  std::vector<std::string> masked;  // besides the profile's
+  // The workspace is a file system of its own that may hold this much; 0: one of the mounts is the workspace.
+  int64_t workspace_bytes = 0;
+  int64_t user_id = 0;
+  std::vector<std::pair<std::string, std::string>> labels;
+};
+
 namespace render {
 Result<std::string> Oci(const Profile& profile);  // config.json of an OCI bundle
 // The same document for one run: `profile` has the run's limits.
 Result<std::string> OciBundle(const Profile& profile, const Bundle& bundle);
-Result<std::string> Seccomp(const Profile& profile);     // the profile file Docker and Kubernetes take
-Result<std::string> AppArmor(const Profile& profile);    // an AppArmor 3 profile
-Result<std::string> SeLinux(const Profile& profile);     // a CIL module
-Result<std::string> Docker(const Profile& profile);      // body of POST /containers/create
+Result<std::string> Seccomp(const Profile& profile);   // the profile file Docker and Kubernetes take
+Result<std::string> AppArmor(const Profile& profile);  // an AppArmor 3 profile
+Result<std::string> SeLinux(const Profile& profile);   // a CIL module
+Result<std::string> Docker(const Profile& profile);    // body of POST /containers/create
+// The same document for one run: `profile` has the run's limits.
+Result<std::string> DockerContainer(const Profile& profile, const EngineContainer& container);
 Result<std::string> Kubernetes(const Profile& profile);  // Job and NetworkPolicy, Pod Security "restricted"
 }  // namespace render
 

@@ -91,7 +91,12 @@ Result<Walls> ReadWalls(pid_t pid, int root) {
   if (::fstatvfs(root, &info) != 0) return Error::System(errno, "look at the sandbox's root");
   walls.read_only_root = (info.f_flag & ST_RDONLY) != 0;
   struct rlimit files {};
-  if (::prlimit(pid, RLIMIT_NOFILE, nullptr, &files) != 0) return Error::System(errno, "read the limits of PID 1");
+  if (::prlimit(pid, RLIMIT_NOFILE, nullptr, &files) != 0) {
+    // Another program's container without a user namespace, and a root without CAP_SYS_RESOURCE: not known to be
+    // limited.
+    if (errno != EPERM) return Error::System(errno, "read the limits of PID 1");
+    files.rlim_max = RLIM_INFINITY;
+  }
   walls.most_open_files = files.rlim_max == RLIM_INFINITY ? INT64_MAX : static_cast<int64_t>(files.rlim_max);
   return walls;
 }

@@ -275,7 +275,7 @@ class Inside:
             with self.subTest(runtime):
                 done = self.caisson("run", "--runtime", runtime, "--", "true")
                 self.assertEqual(done.returncode, 125)
-                self.assertIn(f"the runtime {runtime} is not part of this program, which has native, oci", done.stderr.decode())
+                self.assertIn(f"the runtime {runtime} is not part of this program, which has native, oci, container", done.stderr.decode())
         result = self.verify("print(1)", flags=("--runtime", "microvm"))
         self.assertEqual((result["status"], result["decision"]["runtime"]), ("rejected", None))
         self.assertIn("microvm", result["message"])

@@ -2,7 +2,7 @@
 
 Nothing here knows how the program works inside. CAISSON_BIN names the program under test. CAISSON_TEST_RUNTIME names
 the runtime that every run and verification uses instead of native. CAISSON_MUST_RUN lists the kinds of tests that may
-not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci.
+not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci, docker.
 """
 
 import atexit
@@ -24,6 +24,7 @@ TEST_DIRECTORIES = ("/tmp/caisson-test-", "/tmp/caisson-vm-", "/tmp/caisson-post
 ORDINARY_ID = 65534  # nobody: exists everywhere and owns nothing
 STARTED_BY_ROOT = os.geteuid() == 0
 RUNTIME = os.environ.get("CAISSON_TEST_RUNTIME", "native")
+ROOTLESS = os.environ.get("CAISSON_TEST_ENGINE") == "rootless"  # the ordinary user's own engine
 RUNTIME_FLAGS = () if RUNTIME == "native" else ("--runtime", RUNTIME)
 EXIT_CODES = {"pass": 0, "fail": 1, "cancelled": 1, "rejected": 3, "error": 4}
 VIOLATIONS = {
@@ -180,7 +181,7 @@ class Leftovers:
 
     @staticmethod
     def _files():
-        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson/slots", f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}
+        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson-container", "/run/caisson/slots", f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-container-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}
         found = set()
         for top in ("/tmp", "/run", "/run/caisson", "/dev/shm"):
             with contextlib.suppress(OSError):
@@ -210,8 +211,8 @@ class CallerCase(unittest.TestCase):
         super().setUpClass()
         if not cls.AS_USER and not STARTED_BY_ROOT:
             skip("root", f"{cls.__name__} needs the tests to be started by root")
-        if cls.AS_USER and RUNTIME != "native":
-            raise unittest.SkipTest(f"the runtime {RUNTIME} needs root")
+        if RUNTIME != "native" and cls.AS_USER != ROOTLESS:
+            raise unittest.SkipTest(f"the runtime {RUNTIME} is tested for {'an ordinary user' if ROOTLESS else 'root'} here")
         if RUNTIME == "oci" and not any(shutil.which(program) for program in ("runc", "crun")):
             skip("oci", "neither runc nor crun is installed")
         if cls.AS_USER and STARTED_BY_ROOT and shutil.which("setpriv") is None:

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "policy/render.h"
 #include "policy/render/container_terms.h"
 
@@ -10,15 +12,43 @@ namespace {
 // By Strength: the names under which their installers register themselves with Docker.
 constexpr const char* kRuntimes[] = {"runc", "runc", "runsc", "kata"};
 
-ordered_json Tmpfs(const Profile& profile) {
+// Every container has these devices, regardless of the configuration.
+constexpr const char* kEngineDevices[] = {"null", "zero", "full", "random", "urandom"};
+
+std::string UserId(const EngineContainer* container) {
+  return std::to_string(container != nullptr ? container->user_id : int64_t{kInsideId});
+}
+
+ordered_json Tmpfs(const Profile& profile, const EngineContainer* container) {
   ordered_json areas = ordered_json::object();
-  const std::string id = std::to_string(kInsideId);
-  for (const WritableArea& area : WritableAreas(profile)) {
+  const std::string id = UserId(container);
+  const auto add = [&](const WritableArea& area) {
     // "exec" because Docker's default is noexec, and tests run the programs that they build.
     areas[area.path] = "rw,nosuid,nodev,exec,mode=" + std::string(area.mode) + ",uid=" + id + ",gid=" + id +
                        ",size=" + std::to_string(area.bytes) + ",nr_inodes=" + std::to_string(area.inodes);
-  }
+  };
+  for (const WritableArea& area : WritableAreas(profile)) add(area);
+  if (container != nullptr && container->workspace_bytes > 0)
+    add({"/workspace", container->workspace_bytes, profile.limits.scratch_inodes, "0755"});
   return areas;
+}
+
+ordered_json Bind(const std::string& source, const std::string& target, bool read_only) {
+  ordered_json options = {{"Propagation", "rprivate"}};
+  // Otherwise mounts below the source stay writable on kernels that lack recursive read-only mounts.
+  if (read_only) options["ReadOnlyForceRecursive"] = true;
+  return {{"Type", "bind"},
+          {"Source", source},
+          {"Target", target},
+          {"ReadOnly", read_only},
+          {"BindOptions", std::move(options)}};
+}
+
+ordered_json MountsOfRun(const EngineContainer& container) {
+  ordered_json mounts = ordered_json::array();
+  for (const std::string& path : container.present) mounts.push_back(Bind(path, path, true));
+  for (const BundleMount& mount : container.mounts) mounts.push_back(Bind(mount.source, mount.target, !mount.writable));
+  return mounts;
 }
 
 ordered_json Mounts(const Profile& profile) {
@@ -28,24 +58,17 @@ ordered_json Mounts(const Profile& profile) {
                     {"Target", "/workspace"},
                     {"ReadOnly", profile.workspace != Access::kReadWrite},
                     {"VolumeOptions", {{"NoCopy", true}}}});
-  for (const ProfileMount& mount : profile.mounts) {
-    const bool read_only = mount.access != Access::kReadWrite;
-    ordered_json options = {{"Propagation", "rprivate"}};
-    // Otherwise mounts below the source stay writable on kernels that lack recursive read-only mounts.
-    if (read_only) options["ReadOnlyForceRecursive"] = true;
-    mounts.push_back({{"Type", "bind"},
-                      {"Source", mount.source},
-                      {"Target", mount.target},
-                      {"ReadOnly", read_only},
-                      {"BindOptions", std::move(options)}});
-  }
+  for (const ProfileMount& mount : profile.mounts)
+    mounts.push_back(Bind(mount.source, mount.target, mount.access != Access::kReadWrite));
   return mounts;
 }
 
-ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
+ordered_json HostConfig(const Profile& profile, const std::string& seccomp, const EngineContainer* container) {
   ordered_json ulimits = ordered_json::array();
-  for (const ProcessLimit& limit : ProcessLimits(profile))
+  for (const ProcessLimit& limit : ProcessLimits(profile)) {
+    if (container != nullptr) break;
     ulimits.push_back({{"Name", limit.name}, {"Soft", limit.soft}, {"Hard", limit.hard}});
+  }
   // The native runtime has neither, but Docker always mounts both, the second one writable.
   std::vector<std::string> masked = MaskedPaths(profile);
   masked.insert(masked.end(), {"/sys", "/dev/mqueue"});
@@ -60,7 +83,7 @@ ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
       {"ReadonlyRootfs", true},
       {"CapAdd", ordered_json::array()},
       {"CapDrop", ordered_json::array({"ALL"})},
-      {"SecurityOpt", ordered_json::array({"no-new-privileges=true", "seccomp=" + seccomp.dump()})},
+      {"SecurityOpt", ordered_json::array({"no-new-privileges=true", "seccomp=" + seccomp})},
       {"NetworkMode", "none"},
       {"PidMode", ""},
       {"UTSMode", ""},
@@ -73,8 +96,8 @@ ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
       {"PidsLimit", limits.processes},
       {"NanoCpus", limits.cpu_millis * 1'000'000},
       {"Ulimits", std::move(ulimits)},
-      {"Tmpfs", Tmpfs(profile)},
-      {"Mounts", Mounts(profile)},
+      {"Tmpfs", Tmpfs(profile, container)},
+      {"Mounts", container != nullptr ? MountsOfRun(*container) : Mounts(profile)},
       {"Devices", ordered_json::array()},
       {"MaskedPaths", masked},
       {"ReadonlyPaths", kReadOnlyPaths},
@@ -89,15 +112,30 @@ ordered_json HostConfig(const Profile& profile, const ordered_json& seccomp) {
     config["IpcMode"] = "none";  // private too, and without /dev/shm
   else
     config["ShmSize"] = shared_memory;
+  if (container == nullptr) return config;
+  config.erase("Runtime");  // the engine's own choice
+  // The agent serves name look-ups without a capability.
+  config["Sysctls"] = {{"net.ipv4.ip_unprivileged_port_start", "0"}};
+  config["LogConfig"] = {{"Type", "none"}};  // the stream goes to the runtime alone
+  for (const char* device : kEngineDevices) {
+    if (std::find(profile.devices.begin(), profile.devices.end(), device) == profile.devices.end())
+      masked.push_back(std::string("/dev/") + device);
+  }
+  masked.insert(masked.end(), container->masked.begin(), container->masked.end());
+  config["MaskedPaths"] = masked;
   return config;
+}
+
+ordered_json Environment(const Profile& profile) {
+  ordered_json environment = ordered_json::array();
+  for (const auto& [name, value] : profile.environment) environment.push_back(name + "=" + value);
+  return environment;
 }
 
 }  // namespace
 
 Result<std::string> Docker(const Profile& profile) {
   CAISSON_TRY(const ordered_json seccomp, SeccompDocument(profile));
-  ordered_json environment = ordered_json::array();
-  for (const auto& [name, value] : profile.environment) environment.push_back(name + "=" + value);
   const std::string id = std::to_string(kInsideId);
   return PrintJson({
       {"Image", kPlaceholderImage},
@@ -106,14 +144,40 @@ Result<std::string> Docker(const Profile& profile) {
       {"Cmd", ordered_json::array({kPlaceholderProgram})},
       {"Healthcheck", {{"Test", ordered_json::array({"NONE"})}}},
       {"User", id + ":" + id},
-      {"Env", std::move(environment)},
+      {"Env", Environment(profile)},
       {"WorkingDir", "/workspace"},
       {"Hostname", kHostname},
       {"NetworkDisabled", true},
       {"Tty", false},
       {"OpenStdin", false},
       {"Labels", {{"org.caisson.profile", profile.name}}},
-      {"HostConfig", HostConfig(profile, seccomp)},
+      {"HostConfig", HostConfig(profile, seccomp.dump(), nullptr)},
+  });
+}
+
+Result<std::string> DockerContainer(const Profile& profile, const EngineContainer& container) {
+  const std::string id = UserId(&container);
+  ordered_json labels = {{"org.caisson.profile", profile.name}};
+  for (const auto& [key, value] : container.labels) labels[key] = value;
+  return PrintJson({
+      {"Image", container.image},
+      {"Entrypoint", ordered_json::array({kAgentInside})},
+      {"Cmd", ordered_json::array()},
+      {"Healthcheck", {{"Test", ordered_json::array({"NONE"})}}},
+      {"User", id + ":" + id},
+      {"Env", Environment(profile)},
+      {"WorkingDir", "/"},
+      {"Hostname", kHostname},
+      {"NetworkDisabled", true},
+      {"Tty", false},
+      // The end of the stream, by the death of the runtime too, is the end of the agent's input.
+      {"OpenStdin", true},
+      {"StdinOnce", true},
+      {"AttachStdin", true},
+      {"AttachStdout", true},
+      {"AttachStderr", true},
+      {"Labels", std::move(labels)},
+      {"HostConfig", HostConfig(profile, "unconfined", &container)},
   });
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -465,6 +466,49 @@ TEST(Lint, Docker) {
     judged.erase("Tty");
     judged.erase("OpenStdin");
     ExpectEachIsNoticed(LintDocker, judged, profile, std::move(mutations));
+  }
+}
+
+std::set<std::string> KeysThatDiffer(const json& one, const json& other) {
+  std::set<std::string> keys;
+  for (const json* document : {&one, &other}) {
+    for (const auto& [key, value] : document->items()) {
+      if (one.value(key, json()) != other.value(key, json())) keys.insert(key);
+    }
+  }
+  return keys;
+}
+
+// docs/operator/runtimes.md lists these differences and gives their reasons.
+TEST(Render, TheContainerOfARunDiffersFromTheRenderingOnlyWhereItIsSaid) {
+  for (const char* name : kProfiles) {
+    const Profile profile = Named(name);
+    EngineContainer container;
+    container.image = "sha256:0";
+    container.present = {"/usr"};
+    container.mounts = {{"/run/x/0", "/etc/passwd", false}, {"/run/x/1", "/data", true}};
+    container.masked = {"/usr/lib32"};
+    container.workspace_bytes = 4096;
+    container.user_id = 1879080000;
+    container.labels = {{"org.caisson.owner", "me"}};
+    const json rendered = json::parse(*render::Docker(profile));
+    const json run = json::parse(*render::DockerContainer(profile, container));
+    EXPECT_EQ(KeysThatDiffer(rendered, run),
+              (std::set<std::string>{"AttachStderr", "AttachStdin", "AttachStdout", "Cmd", "Entrypoint", "HostConfig",
+                                     "Image", "Labels", "OpenStdin", "StdinOnce", "User", "WorkingDir"}));
+    EXPECT_EQ(KeysThatDiffer(rendered["HostConfig"], run["HostConfig"]),
+              (std::set<std::string>{"LogConfig", "MaskedPaths", "Mounts", "Runtime", "SecurityOpt", "Sysctls", "Tmpfs",
+                                     "Ulimits"}));
+    EXPECT_EQ(run["User"], "1879080000:1879080000");
+    EXPECT_EQ(run["HostConfig"]["SecurityOpt"], json::array({"no-new-privileges=true", "seccomp=unconfined"}));
+    for (const json& mount : run["HostConfig"]["Mounts"]) {
+      EXPECT_EQ(mount["Type"], "bind");
+      EXPECT_EQ(mount["ReadOnly"], mount["Target"] != "/data") << mount;
+    }
+    for (const json& path : rendered["HostConfig"]["MaskedPaths"]) {
+      const json& masked = run["HostConfig"]["MaskedPaths"];
+      EXPECT_NE(std::find(masked.begin(), masked.end(), path), masked.end()) << path;
+    }
   }
 }
 

@@ -1,7 +1,6 @@
 #include "runtime/oci/bundle.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,26 +11,13 @@
 
 #include "linux/files.h"
 #include "policy/render.h"
+#include "runtime/witnessed/root_files.h"
 #include "sandbox/idmap.h"
 #include "sandbox/setup.h"
 
 namespace caisson::runtime::oci {
 
 namespace {
-
-// What native sandboxes have in /etc (sandbox/setup_mounts.cc).
-constexpr std::pair<const char*, const char*> kEtcFiles[] = {
-    {"passwd",
-     "root:x:0:0:root:/:/usr/sbin/nologin\nuser:x:1000:1000:user:/scratch:/bin/sh\n"
-     "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
-    {"group", "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"},
-    {"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
-    {"resolv.conf", "nameserver 127.0.0.53\noptions timeout:1 attempts:1\n"},
-    {"hosts",
-     "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 caisson\n"
-     "ff02::1 ip6-allnodes\nff02::2 ip6-allrouters\n"},
-    {"hostname", "caisson"},
-};
 
 Status MakeDirectory(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) != 0) return Error::System(errno, "make " + path);
@@ -54,16 +40,12 @@ class Writer {
     bundle_.cgroup = input_.cgroup;
     CAISSON_TRY_VOID(MakeRoot());
     CAISSON_TRY_VOID(MakeScratch());
-    CAISSON_TRY_VOID(WriteEtc());
-    CAISSON_TRY_VOID(WriteCpuStatistics());
+    CAISSON_TRY_VOID(WriteRootFiles());
     CAISSON_TRY_VOID(MakeDirectory(input_.directory + "/mounts"));
     if (plan_.workspace_mount) CAISSON_TRY_VOID(Add(*plan_.workspace_mount));
     for (const policy::PlannedMount& planned : plan_.mounts) CAISSON_TRY_VOID(Add(planned));
-    // As in native sandboxes: loaders for 32 bits are not executed, because the filter ends what they load.
-    for (const char* path : {"/usr/lib32", "/usr/libx32", "/usr/lib/i386-linux-gnu"}) {
-      struct stat info {};
-      if (::lstat(path, &info) == 0 && S_ISDIR(info.st_mode)) bundle_.mounts.push_back({path, path, false, false});
-    }
+    // As in native sandboxes, these are not executable.
+    for (const std::string& path : witnessed::FindOtherLoaders()) bundle_.mounts.push_back({path, path, false, false});
     policy::Profile profile = plan_.profile;
     profile.limits = plan_.limits;
     for (const auto* paths : {&profile.system_paths, &profile.etc_paths}) {
@@ -120,30 +102,14 @@ class Writer {
     return {};
   }
 
-  Status WriteEtc() {
-    const std::string etc = input_.directory + "/etc";
-    CAISSON_TRY_VOID(MakeDirectory(etc));
-    for (const auto& [name, text] : kEtcFiles) {
-      const std::string path = etc + "/" + name;
-      CAISSON_TRY_VOID(WriteFile(path, text));
-      bundle_.mounts.push_back({path, std::string("/etc/") + name, false});
+  Status WriteRootFiles() {
+    CAISSON_TRY(const std::vector<witnessed::RootFile> files, witnessed::MakeRootFiles(plan_, sandbox::kInsideUid));
+    CAISSON_TRY_VOID(MakeDirectory(input_.directory + "/files"));
+    for (const witnessed::RootFile& file : files) {
+      const std::string path = input_.directory + "/files" + file.path.substr(file.path.rfind('/'));
+      CAISSON_TRY_VOID(WriteFile(path, file.text));
+      bundle_.mounts.push_back({path, file.path, false});
     }
-    return {};
-  }
-
-  // Programs count CPUs in /proc/stat when there is no /sys. They must find the number that they may use, as in native
-  // sandboxes.
-  Status WriteCpuStatistics() {
-    cpu_set_t available;
-    const int64_t wanted = (plan_.limits.cpu_millis + 999) / 1000;
-    if (::sched_getaffinity(0, sizeof(available), &available) != 0) return Error::System(errno, "count the CPUs");
-    if (wanted >= CPU_COUNT(&available) || plan_.profile.proc.pids_only) return {};
-    std::string text = "cpu  0 0 0 0 0 0 0 0 0 0\n";
-    for (int64_t cpu = 0; cpu < wanted; ++cpu) text += "cpu" + std::to_string(cpu) + " 0 0 0 0 0 0 0 0 0 0\n";
-    text += "intr 0\nctxt 0\nbtime 0\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n";
-    const std::string path = input_.directory + "/stat";
-    CAISSON_TRY_VOID(WriteFile(path, text));
-    bundle_.mounts.push_back({path, "/proc/stat", false});
     return {};
   }
 

@@ -1,13 +1,9 @@
 #include "runtime/oci/oci.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,8 +20,10 @@
 #include "runtime/oci/program.h"
 #include "runtime/oci/state.h"
 #include "runtime/witnessed/cgroup_counters.h"
+#include "runtime/witnessed/inside_namespace.h"
 #include "runtime/witnessed/lower.h"
 #include "runtime/witnessed/pipes.h"
+#include "runtime/witnessed/root_files.h"
 #include "runtime/witnessed/run.h"
 #include "sandbox/walls.h"
 
@@ -36,48 +34,10 @@ namespace {
 constexpr int64_t kCreateMs = 30'000;
 constexpr int kEndMs = 10'000;
 
-Result<std::string> FindAgent(const std::string& given) {
-  std::string path = given;
-  if (path.empty()) {
-    char self[PATH_MAX];
-    const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
-    if (size <= 0 || size == sizeof(self)) return Error::System(size < 0 ? errno : ENAMETOOLONG, "read /proc/self/exe");
-    const std::string_view whole(self, static_cast<size_t>(size));
-    path = std::string(whole.substr(0, whole.rfind('/') + 1)) + "caisson-agent";
-  }
-  if (::access(path.c_str(), X_OK) != 0)
-    return Error::Unsupported("runtime oci: " + path + " is missing; install it beside this program");
-  return path;
-}
-
-// Calls `act` in a process that has entered a namespace of the container; `act` makes system calls only.
-template <typename Act>
-Status DoInside(pid_t pid, const char* kind, const char* wall, const Act& act) {
-  CAISSON_TRY(const UniqueFd entered, linux_sys::Open("/proc/" + std::to_string(pid) + "/ns/" + kind, O_RDONLY));
-  const pid_t child = ::fork();
-  if (child < 0) return Error::System(errno, std::string("wall ") + wall);
-  if (child == 0) ::_exit(::setns(entered.get(), 0) == 0 && act() ? 0 : 1);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (status != 0) return Error::System(EPERM, std::string("wall ") + wall + ": cannot be set from outside");
-  return {};
-}
-
-// Makes the workspace that the agent has written read-only, from outside: nothing inside has the right to change that
-// again. No command has run yet, so /workspace is the mount that the bundle made.
-Status SealWorkspace(pid_t pid) {
-  return DoInside(pid, "mnt", "workspace", [] {
-    struct mount_attr read_only {};
-    read_only.attr_set = MOUNT_ATTR_RDONLY;
-    return ::mount_setattr(AT_FDCWD, "/workspace", 0, &read_only, sizeof(read_only)) == 0;
-  });
-}
-
 // The agent has no capability and serves name look-ups, which resolvers send to port 53. /proc inside is read-only and
 // may lack this file; the host's shows that of the namespace of the process that opens it.
 Status AllowNamePort(pid_t pid) {
-  return DoInside(pid, "net", "names", [] {
+  return witnessed::DoInside(pid, "net", "names", [] {
     const int file = ::open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC);
     return file >= 0 && ::write(file, "0", 1) == 1;
   });
@@ -171,7 +131,7 @@ class Reporter {
                 linux_sys::Open("/proc/" + std::to_string(container_.pid()) + "/root", O_PATH | O_DIRECTORY));
     CAISSON_TRY(const sandbox::Walls walls, sandbox::ReadWalls(container_.pid(), root.get()));
     CAISSON_TRY_VOID(Check(walls, ready));
-    if (seal_workspace_) CAISSON_TRY_VOID(SealWorkspace(container_.pid()));
+    if (seal_workspace_) CAISSON_TRY_VOID(witnessed::SealWorkspace(container_.pid()));
     const policy::RuntimeDescription description = DescribeOci();
     IsolationReport report;
     report.runtime = description.name;
@@ -260,7 +220,7 @@ class OciRuntime : public Runtime {
           "runtime oci: needs root, because only root's containers have limits that hold; use the runtime native");
     const std::string program = FindProgram({"runc", "crun"});
     if (program.empty()) return Error::Unsupported("runtime oci: neither runc nor crun; fix: apt-get install runc");
-    CAISSON_TRY(const std::string agent, FindAgent(agent_));
+    CAISSON_TRY(const std::string agent, witnessed::FindAgent(agent_, "oci"));
     BundleInput input;
     for (const policy::PlannedFile& file : plan.workspace_files)
       input.workspace_bytes += static_cast<int64_t>(file.bytes.size()) + 4096;

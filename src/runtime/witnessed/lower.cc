@@ -53,6 +53,7 @@ Result<LoweredPlan> Lower(policy::RunPlan& plan, const policy::RuntimeDescriptio
   spec.seccomp = sandbox::FindSeccompProgram(profile.seccomp.filter.c_str());
   if (spec.seccomp == nullptr)
     return Error::Invalid("profile " + profile.name + ": no seccomp filter named " + profile.seccomp.filter);
+  spec.seccomp_watched = sandbox::FindSeccompProgram((profile.seccomp.filter + "-watched").c_str());
   spec.allowed_calls = Numbers(profile.seccomp.allow);
   spec.denied_calls = Numbers(profile.seccomp.deny);
   spec.writable_tmp = Lists(profile.writable_paths, "/tmp");

@@ -16,6 +16,7 @@
 
 #include "base/unique_fd.h"
 #include "policy/profile.h"
+#include "runtime/engine/engine.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 #include "runtime/oci/oci.h"
@@ -37,6 +38,7 @@ const std::map<std::string, std::set<Ability>> kLacking = {
      {Ability::kManyThreads, Ability::kClockBesideSink, Ability::kMemoryLimit, Ability::kProcessLimit,
       Ability::kCpuTimeLimit}},
     {"oci", {Ability::kClockBesideSink}},
+    {"container", {Ability::kClockBesideSink}},
 };
 
 const std::map<std::string, std::vector<std::string>> kLauncherFlags = {
@@ -99,14 +101,16 @@ void RuntimeTest::SetUp() {
     runtime_ = support::MakeBareRuntime(agent);
     return;
   }
-  if (name() == "oci") {
+  if (name() == "oci" || name() == "container") {
     const char* agent = ::getenv("CAISSON_AGENT_BIN");
     ASSERT_NE(agent, nullptr) << "CAISSON_AGENT_BIN must name the agent";
-    runtime_ = oci::MakeOciRuntime(agent);
+    runtime_ = name() == "oci" ? oci::MakeOciRuntime(agent) : engine::MakeEngineRuntime(agent);
     const std::string listed =
         std::string(",") + (::getenv("CAISSON_MUST_RUN") ? ::getenv("CAISSON_MUST_RUN") : "") + ",";
     const Result<StartedRun> run = runtime_->Start(Plan());
-    if (run || run.error().kind != ErrorKind::kUnsupported || listed.find(",oci,") != std::string::npos) return;
+    if (run || run.error().kind != ErrorKind::kUnsupported ||
+        listed.find(name() == "oci" ? ",oci," : ",docker,") != std::string::npos)
+      return;
     GTEST_SKIP() << "SKIP: " << run.error().message;
     return;
   }

@@ -5,6 +5,8 @@
 //   parked    sandboxes that a launcher creates from a parked supervisor and init process
 //   zygote    the same, forked from a running interpreter
 //   agent     caisson-agent in plain namespaces, without a container program
+//   oci       containers by runc or crun
+//   container containers of the engine at DOCKER_HOST
 //
 // CAISSON_LAUNCHER_BIN and CAISSON_AGENT_BIN name the programs. A new runtime adds a name to MakeUnderTest and, if it
 // lacks an ability that a runtime may lack, a row to the table of lacking abilities.
