@@ -76,7 +76,7 @@ void Describe(Side& side, Message& output, const Output*) {
 }
 
 template <typename Side, typename Message>
-void Describe(Side& side, Message& ready, const Ready*) {
+void DescribeReady(Side& side, Message& ready, std::optional<std::string>& isolation) {
   side.Number("landlock_abi", ready.landlock_abi, 0, 1000);
   side.Flag("filter", ready.filter);
   side.Flag("no_new_privileges", ready.no_new_privileges);
@@ -86,6 +86,7 @@ void Describe(Side& side, Message& ready, const Ready*) {
   side.Flag("serves_names", ready.serves_names);
   side.List("degraded", ready.degraded, kMaxDegraded,
             [&](auto& line) { side.Text("line", line, kMaxSentenceBytes, HasNoNul); });
+  side.Maybe("isolation", isolation, [&](auto& bytes) { side.Text("bytes", bytes, kMaxSpecBytes); });
 }
 
 template <typename Side, typename Message>
@@ -198,7 +199,15 @@ Result<Outcome> DecodeOutcome(std::string_view body) {
 Result<std::string> Encode(const FilePiece& piece) { return Write("file", piece); }
 Result<std::string> Encode(const Execute& execute) { return Write("execute", execute); }
 Result<std::string> Encode(const Output& output) { return Write("output", output); }
-Result<std::string> Encode(const Ready& ready) { return Write("ready", ready); }
+Result<std::string> Encode(const Ready& ready) {
+  std::optional<std::string> isolation;
+  if (ready.isolation) {
+    CAISSON_TRY(isolation, BytesOf(launcher::Encode(*ready.isolation)));
+  }
+  Writer writer("ready");
+  DescribeReady(writer, ready, isolation);
+  return BytesOf(writer.Finish());
+}
 Result<std::string> Encode(const Resize& size) { return Write("resize", size); }
 
 Result<std::string> EncodeNumber(int64_t number) {
@@ -222,7 +231,17 @@ Result<Execute> DecodeExecute(std::string_view body) {
   return execute;
 }
 Result<Output> DecodeOutput(std::string_view body) { return Read<Output>("output", body); }
-Result<Ready> DecodeReady(std::string_view body) { return Read<Ready>("ready", body); }
+Result<Ready> DecodeReady(std::string_view body) {
+  Reader reader("ready", body, {});
+  Ready ready;
+  std::optional<std::string> isolation;
+  DescribeReady(reader, ready, isolation);
+  CAISSON_TRY_VOID(reader.Finish());
+  if (isolation) {
+    CAISSON_TRY(ready.isolation, launcher::DecodeIsolation(*isolation));
+  }
+  return ready;
+}
 Result<Resize> DecodeResize(std::string_view body) { return Read<Resize>("resize", body); }
 
 Result<int64_t> DecodeNumber(std::string_view body) {

@@ -29,6 +29,7 @@
 #include "base/result.h"
 #include "sandbox/collector.h"
 #include "sandbox/limit_group.h"
+#include "sandbox/sandbox.h"
 #include "sandbox/spec.h"
 
 namespace caisson::agent {
@@ -133,6 +134,8 @@ struct Ready {
   bool only_loopback = false;  // there is no other network interface
   bool serves_names = false;
   std::vector<std::string> degraded;
+  // Where the agent has a native sandbox built (agent/nested.h): what that sandbox applied.
+  std::optional<sandbox::Isolation> isolation;
 };
 
 struct Outcome {

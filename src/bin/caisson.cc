@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "cli/commands.h"
 #include "runtime/engine/engine.h"
+#include "runtime/microvm/microvm.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 #include "runtime/oci/oci.h"
@@ -67,6 +68,7 @@ caisson::runtime::Runtimes MakeRuntimes() {
                                          : caisson::runtime::native::MakeLaunchedRuntime(std::string(launcher)));
   runtimes.push_back(caisson::runtime::oci::MakeOciRuntime());
   runtimes.push_back(caisson::runtime::engine::MakeEngineRuntime());
+  runtimes.push_back(caisson::runtime::microvm::MakeMicrovmRuntime());
   return runtimes;
 }
 

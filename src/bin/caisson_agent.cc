@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "agent/agent.h"
+#include "agent/guest.h"
 #include "base/version.h"
 
 int main(int argc, char** argv) {
@@ -14,12 +15,15 @@ int main(int argc, char** argv) {
     std::printf("caisson-agent %s\n", caisson::kVersion);
     return 0;
   }
-  if (argc > 1 || ::getpid() != 1) {
+  const bool guest = argc == 2 && std::strcmp(argv[1], "guest") == 0;
+  if ((argc > 1 && !guest) || ::getpid() != 1) {
     std::fputs(
-        "caisson-agent: runs as PID 1 of a container that a runtime of caisson has made, and takes no arguments\n",
+        "caisson-agent: runs as PID 1 of a container that a runtime of caisson has made, and takes no arguments, or as "
+        "PID 1 of such a virtual machine with the argument \"guest\"\n",
         stderr);
     return 2;
   }
+  if (guest) return caisson::agent::ServeGuest();
   // The stream moves away from the numbers that commands use; a stray line of output must not become a frame.
   const int input = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
   const int output = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);

@@ -226,6 +226,7 @@ Finding CheckRuntime(runtime::Runtime& runtime) {
             "docs/operator/runtimes.md says what this runtime needs"};
   std::string evidence =
       std::string("strength ") + policy::NameOf(description.strength) + ", cgroup " + probe.isolation.cgroup_driver;
+  for (const std::string& line : probe.isolation.degraded) evidence += "; " + line;
   const bool observes = description.Can(policy::Ability::kObservesWrites);
   if (observes && Find(probe, ViolationClass::kFilesystemWrite) == nullptr)
     return {mechanism, Health::kDegraded, "a refused write was not noticed", ""};

@@ -160,7 +160,7 @@ class Lines:
         self.assert_lost(after, "network.mode")
 
     def test_strength(self):
-        result = self.verify("print(1)", flags=("--profile", self.profile("strength: microvm\n")))
+        result = self.verify("print(1)", flags=("--runtime", "native", "--profile", self.profile("strength: microvm\n")))
         self.assertEqual((result["status"], result["decision"]["required_strength"]), ("rejected", "microvm"))
 
     def test_limits(self):

@@ -2,7 +2,7 @@
 
 Nothing here knows how the program works inside. CAISSON_BIN names the program under test. CAISSON_TEST_RUNTIME names
 the runtime that every run and verification uses instead of native. CAISSON_MUST_RUN lists the kinds of tests that may
-not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci, docker.
+not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci, docker, microvm.
 """
 
 import atexit
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+import microvm
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SCHEMAS = REPOSITORY / "schemas"
@@ -181,7 +183,8 @@ class Leftovers:
 
     @staticmethod
     def _files():
-        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson-container", "/run/caisson/slots", f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-container-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}
+        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson-container", "/run/caisson/slots", "/run/caisson/microvm-without-kvm",
+                   f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-container-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}  # fmt: skip
         found = set()
         for top in ("/tmp", "/run", "/run/caisson", "/dev/shm"):
             with contextlib.suppress(OSError):
@@ -215,6 +218,9 @@ class CallerCase(unittest.TestCase):
             raise unittest.SkipTest(f"the runtime {RUNTIME} is tested for {'an ordinary user' if ROOTLESS else 'root'} here")
         if RUNTIME == "oci" and not any(shutil.which(program) for program in ("runc", "crun")):
             skip("oci", "neither runc nor crun is installed")
+        if RUNTIME == "microvm":
+            microvm.skip_long(cls.__name__)
+            microvm.prepare_or_skip(skip)
         if cls.AS_USER and STARTED_BY_ROOT and shutil.which("setpriv") is None:
             skip("user", f"{cls.__name__} needs setpriv (package util-linux)")
         cls.home = workbench().home(cls.AS_USER)

@@ -14,6 +14,7 @@
 #include "runtime/engine/report.h"
 #include "runtime/engine/root_image.h"
 #include "runtime/engine/state.h"
+#include "runtime/witnessed/agent_program.h"
 #include "runtime/witnessed/lower.h"
 #include "runtime/witnessed/root_files.h"
 #include "runtime/witnessed/run.h"

@@ -17,8 +17,6 @@
 
 namespace caisson::runtime::native {
 
-namespace {
-
 sandbox::Access Lower(policy::Access access) {
   switch (access) {
     case policy::Access::kReadOnly:
@@ -30,6 +28,8 @@ sandbox::Access Lower(policy::Access access) {
   }
   return sandbox::Access::kReadOnly;
 }
+
+namespace {
 
 sandbox::FileKind Lower(policy::FileKind kind) {
   switch (kind) {
@@ -44,7 +44,8 @@ sandbox::FileKind Lower(policy::FileKind kind) {
 }
 
 sandbox::Mount Lower(policy::PlannedMount mount) {
-  return {std::move(mount.source.fd), std::move(mount.source.canonical), std::move(mount.target), Lower(mount.access)};
+  return {std::move(mount.source.fd), std::move(mount.source.canonical), std::move(mount.target),
+          native::Lower(mount.access)};
 }
 
 sandbox::RootImage Lower(policy::PlannedRoot root) {
@@ -167,15 +168,14 @@ bool Lists(const std::vector<std::string>& list, std::string_view word) {
 
 }  // namespace
 
-Result<LoweredPlan> Lower(policy::RunPlan plan) {
+Result<LoweredPlan> Lower(policy::RunPlan plan, const policy::RuntimeDescription& runtime) {
   const policy::Profile& profile = plan.profile;
   LoweredPlan lowered_plan;
   // SECURITY: a profile that the spec cannot express is refused here; it never runs with a wall missing.
-  const policy::RuntimeDescription native = DescribeNative();
   for (const policy::Loss& loss : policy::FindLosses(profile)) {
-    if (native.NeedsWall(loss.wall)) {
-      return Error::Denied("profile " + profile.name + ", " + loss.wall +
-                           ": the runtime native does not run without it (" + loss.what + ")");
+    if (runtime.NeedsWall(loss.wall)) {
+      return Error::Denied("profile " + profile.name + ", " + loss.wall + ": the runtime " + runtime.name +
+                           " does not run without it (" + loss.what + ")");
     }
     lowered_plan.given_up.push_back(loss.wall + ": given up by the profile; " + loss.what);
   }

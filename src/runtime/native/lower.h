@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "policy/plan.h"
+#include "runtime/native/description.h"
 #include "runtime/runtime.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/spec.h"
@@ -22,7 +23,9 @@ struct LoweredPlan {
   std::vector<std::string> given_up;  // walls that the profile gives up, each with what it kept out
 };
 
-Result<LoweredPlan> Lower(policy::RunPlan plan);
+// `runtime` is the one that runs the sandbox, and refuses a profile that gives up a wall it needs.
+Result<LoweredPlan> Lower(policy::RunPlan plan, const policy::RuntimeDescription& runtime = DescribeNative());
+sandbox::Access Lower(policy::Access access);
 sandbox::Command Lower(const Command& command, const Environment& environment);
 
 IsolationReport Describe(const sandbox::Isolation& applied, const std::vector<std::string>& given_up);

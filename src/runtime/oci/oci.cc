@@ -19,6 +19,7 @@
 #include "runtime/oci/bundle.h"
 #include "runtime/oci/program.h"
 #include "runtime/oci/state.h"
+#include "runtime/witnessed/agent_program.h"
 #include "runtime/witnessed/cgroup_counters.h"
 #include "runtime/witnessed/inside_namespace.h"
 #include "runtime/witnessed/lower.h"

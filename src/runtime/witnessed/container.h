@@ -1,6 +1,7 @@
 // A container that another program made, with caisson-agent as its PID 1: what a runtime of this kind has to provide.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,10 @@ class Container {
   virtual Result<std::optional<sandbox::GroupCounters>> ReadCounters() = 0;
   // Makes peak_memory_bytes count from now on; false when it cannot be done.
   virtual bool RestartMemoryPeak() { return false; }
+
+  // How long the agent may take to answer for the first time, and to tell of a command's end after its limit.
+  virtual int64_t start_ms() const { return 30'000; }
+  virtual int64_t grace_ms() const { return 2'000; }
 
   // Ends every process inside and waits until they are gone. The counters can still be read.
   virtual void Kill() = 0;

@@ -20,8 +20,6 @@ namespace {
 using agent::Frame;
 using agent::Kind;
 
-// The agent ends a command at its limit itself; one that has not told so after this time is no longer asked.
-constexpr int64_t kAgentGraceMs = 2'000;
 constexpr int64_t kCounterIntervalMs = 50;
 constexpr int64_t kLongestCounterIntervalMs = 500;
 // A program that handles a refused fork does not try this many more times.
@@ -60,6 +58,8 @@ class Execution {
   void Forget(ViolationClass violation_class);
   bool Has(ViolationClass violation_class) const;
   int64_t ElapsedMs() const { return (MonotonicNanos() - start_ns_) / 1'000'000; }
+  // The agent ends a command at its limit itself; one that has not told so by then is no longer asked.
+  int64_t EndMs() const { return options_.timeout_ms + agent_.container().grace_ms(); }
 
   Conversation& agent_;
   const sandbox::Limits& limits_;
@@ -108,7 +108,7 @@ Result<Executed> Execution::Run(const sandbox::Command& command) {
 }
 
 int Execution::NextTimeout() const {
-  int64_t next = std::min(options_.timeout_ms + kAgentGraceMs, next_counters_ms_);
+  int64_t next = std::min(EndMs(), next_counters_ms_);
   if (kill_at_ms_ >= 0) next = std::min(next, kill_at_ms_);
   return static_cast<int>(std::clamp<int64_t>(next - ElapsedMs(), 0, 1'000'000)) + 1;
 }
@@ -209,7 +209,7 @@ Status Execution::CheckLimits() {
   if (streams_.total_bytes() > static_cast<uint64_t>(limits_.output_bytes))
     CAISSON_TRY_VOID(Stop(Ending::kOutputLimit));
   if (now >= next_counters_ms_) CAISSON_TRY_VOID(ReadCounters());
-  if (!told_ && now >= options_.timeout_ms + kAgentGraceMs) {
+  if (!told_ && now >= EndMs()) {
     // The agent had its time; the clock outside decides.
     agent_.container().Kill();
     if (!stopped_) stopped_ = Ending::kTimeout;

@@ -25,6 +25,17 @@ Result<AgentPipes> PipedContainer::MakePipes() {
   return pipes;
 }
 
+Result<UniqueFd> PipedContainer::MakeSocket() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return Error::System(errno, "make a stream to the agent");
+  to_agent_ = UniqueFd(ends[0]);
+  UniqueFd theirs(ends[1]);
+  from_agent_ = UniqueFd(::fcntl(to_agent_.get(), F_DUPFD_CLOEXEC, 3));
+  if (!from_agent_) return Error::System(errno, "copy a descriptor");
+  return theirs;
+}
+
 Result<bool> PipedContainer::Read(agent::FrameReader& frames) {
   char chunk[size_t{64} << 10];
   for (int turns = 0; turns < 16; ++turns) {

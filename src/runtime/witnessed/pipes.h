@@ -23,6 +23,8 @@ class PipedContainer : public Container {
 
  protected:
   Result<AgentPipes> MakePipes();
+  // One socket for both directions; returns the agent's end.
+  Result<UniqueFd> MakeSocket();
   // Tells the agent that it is no longer needed: it ends, and everything inside with it.
   void CloseStreams() {
     to_agent_.Reset();

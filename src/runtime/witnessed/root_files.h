@@ -1,5 +1,4 @@
-// What the root file system of every sandbox has of its own, for runtimes whose walls another program builds, and where
-// the agent's program is.
+// What the root file system of every sandbox has of its own, for runtimes whose walls another program builds.
 #pragma once
 
 #include <sys/types.h>
@@ -11,9 +10,6 @@
 #include "policy/plan.h"
 
 namespace caisson::runtime::witnessed {
-
-// `given`, or caisson-agent beside this program if it is empty. The error names the runtime.
-Result<std::string> FindAgent(const std::string& given, const std::string& runtime);
 
 struct RootFile {
   std::string path;  // inside

@@ -13,8 +13,6 @@ namespace {
 
 using agent::Kind;
 
-// How long a container may take to start its first program, and the agent to prepare; both take milliseconds.
-constexpr int64_t kStartMs = 30'000;
 constexpr int64_t kCollectMs = 60'000;
 
 sandbox::FileKind LowerKind(policy::FileKind kind) {
@@ -35,7 +33,8 @@ class WitnessedRun : public Run {
       : agent_(std::in_place, std::move(container)), plan_(std::move(plan)), more_(std::move(more)) {}
 
   Status Begin(const DescribeReady& describe) {
-    CAISSON_TRY(const agent::Frame hello, agent_->Await(Kind::kHello, kStartMs));
+    const int64_t start_ms = agent_->container().start_ms();
+    CAISSON_TRY(const agent::Frame hello, agent_->Await(Kind::kHello, start_ms));
     CAISSON_TRY(const int64_t version, agent::DecodeNumber(hello.body));
     if (version != agent::kProtocolVersion)
       return Error::Unsupported("caisson-agent speaks another version of the protocol; install the one of this build");
@@ -43,7 +42,7 @@ class WitnessedRun : public Run {
     for (const policy::PlannedFile& file : plan_.files) CAISSON_TRY_VOID(SendFile(file));
     plan_.files.clear();
     CAISSON_TRY_VOID(agent_->Send(Kind::kBegin, std::string()));
-    CAISSON_TRY(const agent::Frame frame, agent_->Await(Kind::kReady, kStartMs));
+    CAISSON_TRY(const agent::Frame frame, agent_->Await(Kind::kReady, start_ms));
     CAISSON_TRY(const agent::Ready ready, agent::DecodeReady(frame.body));
     CAISSON_TRY(report_, describe(ready));
     return {};

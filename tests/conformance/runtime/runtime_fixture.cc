@@ -17,6 +17,7 @@
 #include "base/unique_fd.h"
 #include "policy/profile.h"
 #include "runtime/engine/engine.h"
+#include "runtime/microvm/microvm.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 #include "runtime/oci/oci.h"
@@ -39,6 +40,7 @@ const std::map<std::string, std::set<Ability>> kLacking = {
       Ability::kCpuTimeLimit}},
     {"oci", {Ability::kClockBesideSink}},
     {"container", {Ability::kClockBesideSink}},
+    {"microvm", {Ability::kManyThreads, Ability::kClockBesideSink}},
 };
 
 const std::map<std::string, std::vector<std::string>> kLauncherFlags = {
@@ -101,16 +103,19 @@ void RuntimeTest::SetUp() {
     runtime_ = support::MakeBareRuntime(agent);
     return;
   }
-  if (name() == "oci" || name() == "container") {
+  if (name() == "microvm" && ::getenv("CAISSON_MICROVM_ALL") == nullptr)
+    GTEST_SKIP() << "SKIP: takes many minutes in virtual machines; set CAISSON_MICROVM_ALL=1";
+  if (name() == "oci" || name() == "container" || name() == "microvm") {
     const char* agent = ::getenv("CAISSON_AGENT_BIN");
     ASSERT_NE(agent, nullptr) << "CAISSON_AGENT_BIN must name the agent";
-    runtime_ = name() == "oci" ? oci::MakeOciRuntime(agent) : engine::MakeEngineRuntime(agent);
+    runtime_ = name() == "oci"         ? oci::MakeOciRuntime(agent)
+               : name() == "container" ? engine::MakeEngineRuntime(agent)
+                                       : microvm::MakeMicrovmRuntime(agent);
+    const std::string required = "," + (name() == "container" ? std::string("docker") : name()) + ",";
     const std::string listed =
         std::string(",") + (::getenv("CAISSON_MUST_RUN") ? ::getenv("CAISSON_MUST_RUN") : "") + ",";
     const Result<StartedRun> run = runtime_->Start(Plan());
-    if (run || run.error().kind != ErrorKind::kUnsupported ||
-        listed.find(name() == "oci" ? ",oci," : ",docker,") != std::string::npos)
-      return;
+    if (run || run.error().kind != ErrorKind::kUnsupported || listed.find(required) != std::string::npos) return;
     GTEST_SKIP() << "SKIP: " << run.error().message;
     return;
   }
