@@ -110,6 +110,10 @@ void WriteProfile(std::ostream& out, const Profile& profile) {
           << limits.stack_bytes << "}";
   set("limits", numbers.str());
   set("network.mode", "static_cast<NetworkMode>(" + std::to_string(static_cast<int>(profile.network.mode)) + ")");
+  for (size_t kind = 0; kind < kEscalationKindNames.size(); ++kind)
+    set(("approvals.kinds[" + std::to_string(kind) + "]").c_str(),
+        "static_cast<Escalation>(" + std::to_string(static_cast<int>(profile.approvals.kinds[kind])) + ")");
+  set("approvals.wait_ms", std::to_string(profile.approvals.wait_ms));
   out << "    p.environment = {";
   for (const auto& [name, value] : profile.environment) out << "{" << Literal(name) << ", " << Literal(value) << "}, ";
   out << "};\n";

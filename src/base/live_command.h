@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/network_asker.h"
 #include "base/outcome.h"
 #include "base/unique_fd.h"
 #include "base/violation.h"
@@ -32,6 +33,7 @@ struct LiveEvent {
     kCommandEnded,  // the command's main process is gone: command, outcome
     kViolation,     // violation
     kNetwork,       // network: a connection that was allowed and has ended, or an attempt that was denied
+    kQuestion,      // question: a connection waits until a person has decided about its destination
     kRunEnded,      // everything inside is gone and nothing can be started any more: reason
   };
   Kind kind = Kind::kRunEnded;
@@ -39,6 +41,7 @@ struct LiveEvent {
   CommandOutcome outcome;  // without streams; usage holds cpu_ms only
   std::optional<Violation> violation;
   NetworkUse network;
+  NetworkQuestion question;
   std::string reason;
 };
 

@@ -20,7 +20,9 @@ struct NetworkQuestion {
 };
 
 struct NetworkAnswer {
-  enum class Scope : uint8_t { kDeny, kOnce, kSession };  // once: one connection; session: as long as the sandbox lives
+  // kOnce: one connection; kSession: as long as the sandbox lives; kDenyOnce: the connections that wait now, so that
+  // the next one is asked about again.
+  enum class Scope : uint8_t { kDeny, kOnce, kSession, kDenyOnce };
   uint32_t id = 0;
   Scope scope = Scope::kDeny;
 };

@@ -23,7 +23,9 @@ Examples:
   caisson approvals list
   caisson approvals show APPROVAL
   caisson approvals grant APPROVAL --plan DIGEST --reason "reviewed in #42"
-  caisson approvals deny APPROVAL --reason "writes to the home directory")";
+  caisson approvals deny APPROVAL --reason "writes to the home directory"
+
+Questions of a session on this machine: caisson session approvals)";
 
 std::string ApprovalTarget(const std::string& id, const std::string& rest = "") {
   return "/v1/approvals/" + PercentEncode(id) + rest;

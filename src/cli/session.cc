@@ -27,6 +27,9 @@ constexpr char kHelp[] = R"(caisson session: a sandbox that stays, on a project 
   caisson session diff ID                    what the session changed: a patch, --stat or --json
   caisson session apply ID [--only PATH]     bring the changes into the project: all or nothing
   caisson session discard ID                 drop them
+  caisson session approvals [ID]             what programs inside ask for; approve ID APPROVAL, deny ID APPROVAL answer
+  caisson session forward ID PORT[:INSIDE]   reach a server inside at 127.0.0.1:PORT
+  caisson session commits ID                 fetch commits made inside into refs/caisson/ of the project
   caisson session list, show ID              what there is; --json
   caisson session log ID [N], replay ID      what happened; the output of command N; the terminal again
   caisson session fork ID                    another session that begins with these changes
@@ -45,10 +48,11 @@ Example:
 )";
 
 constexpr std::pair<const char*, int (*)(Arguments)> kCommands[] = {
-    {"open", SessionOpen},     {"exec", SessionExec},   {"attach", SessionAttach},   {"cp", SessionCopy},
-    {"diff", SessionDiff},     {"apply", SessionApply}, {"discard", SessionDiscard}, {"fork", SessionFork},
-    {"list", SessionList},     {"ls", SessionList},     {"show", SessionShow},       {"log", SessionLog},
-    {"replay", SessionReplay}, {"stop", SessionStop},   {"rm", SessionRemove},
+    {"open", SessionOpen},       {"exec", SessionExec},   {"attach", SessionAttach},   {"cp", SessionCopy},
+    {"diff", SessionDiff},       {"apply", SessionApply}, {"discard", SessionDiscard}, {"fork", SessionFork},
+    {"list", SessionList},       {"ls", SessionList},     {"show", SessionShow},       {"log", SessionLog},
+    {"replay", SessionReplay},   {"stop", SessionStop},   {"rm", SessionRemove},       {"approvals", SessionApprovals},
+    {"approve", SessionApprove}, {"deny", SessionDeny},   {"forward", SessionForward}, {"commits", SessionCommits},
 };
 
 }  // namespace

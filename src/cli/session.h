@@ -33,6 +33,11 @@ int SessionLog(Arguments arguments);
 int SessionReplay(Arguments arguments);
 int SessionStop(Arguments arguments);
 int SessionRemove(Arguments arguments);
+int SessionApprovals(Arguments arguments);
+int SessionApprove(Arguments arguments);
+int SessionDeny(Arguments arguments);
+int SessionForward(Arguments arguments);
+int SessionCommits(Arguments arguments);
 
 // A parser with the help flag and, where `json` is given, --json.
 void Prepare(CLI::App& app, bool* json = nullptr);
@@ -49,6 +54,7 @@ struct FollowOptions {
   bool terminal = false;    // ours is in raw mode meanwhile, and is asked for its size
   bool filtered = false;    // output is made harmless for a terminal
   std::string detach_keys;  // bytes; empty: none
+  std::string session;      // how messages call the session
 };
 struct Followed {
   bool detached = false;
@@ -61,6 +67,15 @@ Result<std::string> ParseKeys(const std::string& text);
 std::pair<uint16_t, uint16_t> WindowSize();
 // One line on standard error about an end that was not the command's own.
 void ExplainEnd(const nlohmann::json& end, const std::string& program);
+
+// session_commits.cc: commits that were made inside, now in refs of the project's repository.
+struct FetchedCommits {
+  bool is_new = false;
+  nlohmann::ordered_json refs;  // [{commit, ref}]
+};
+Result<FetchedCommits> FetchCommits(const session::StoredSession& session);
+// Whether the session lives, changed its repository, and the project has one of the caller's own.
+bool MayHaveCommits(const session::StoredSession& session);
 
 // session_changes.cc, also for the questions at the end of `open`.
 int ShowChanges(const session::StoredSession& session, bool stat, bool json);

@@ -294,8 +294,9 @@ int SessionApply(Arguments arguments) {
       "session apply");
   app.footer(R"(
 A file that changed in the project since the session was opened is a conflict: nothing is applied, and the exit code is 5.
-Changes below .git, devices, set-user-ID files and the like are never applied, and are listed. Applying everything ends
-the session, unless commands still run in it.)");
+Changes below .git, devices, set-user-ID files and the like are never applied, and are listed; commits come to refs/caisson/
+of the project first, as caisson session commits does it. Applying everything ends the session, unless commands still run
+in it.)");
   ApplyFlags flags;
   Prepare(app, &flags.json);
   std::string id;
@@ -308,7 +309,18 @@ the session, unless commands still run in it.)");
   app.add_flag("--allow-leaving-links", flags.links, "Also apply symbolic links that lead out of the project");
   if (const auto exit_code = Parse(app, std::move(arguments), kExitRunRefused)) return *exit_code;
   const Result<session::StoredSession> found = FindSession(id);
-  return found ? CodeOf(Apply(*found, flags)) : Fail(found.error());
+  if (!found) return Fail(found.error());
+  // Only while it lives can git inside pack them, and applying everything ends it.
+  if (flags.only.empty() && flags.patch.empty() && MayHaveCommits(*found)) {
+    const Result<FetchedCommits> commits = FetchCommits(*found);
+    if (!commits) {
+      Complain("commits made inside were not fetched, so the session stays open: " + commits.error().message);
+      flags.keep = true;
+    } else if (commits->is_new) {
+      for (const auto& one : commits->refs) Complain("fetched " + one["ref"].get<std::string>());
+    }
+  }
+  return CodeOf(Apply(*found, flags));
 }
 
 int SessionDiscard(Arguments arguments) {

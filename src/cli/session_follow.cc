@@ -92,6 +92,7 @@ behind live until the session ends.)");
   FollowOptions options;
   options.terminal = terminal;
   options.filtered = false;
+  options.session = found->record.name;
   if (terminal) options.detach_keys = *detach_keys;
   const uint32_t number = started->number;
   if (as_json) {
@@ -143,6 +144,7 @@ int SessionAttach(Arguments arguments) {
   FollowOptions options;
   options.terminal = attached->terminal && own_terminal;
   options.filtered = true;
+  options.session = found->record.name;
   if (own_terminal) options.detach_keys = *detach_keys;
   const uint32_t command = attached->number;
   Result<Followed> followed = Follow(*client, *std::move(attached), options);

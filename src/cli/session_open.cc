@@ -119,8 +119,8 @@ Result<session::OpenRequest> MakeRequest(const OpenFlags& flags) {
   request.approved_rules = flags.shared.approve;
   request.limits = authority.limits;
   request.network = authority.network;
-  if (request.network.ask.value_or(false))
-    return Error::Invalid("--ask: a session does not ask; name the host with --allow-domain");
+  // A person is there who can answer: the caller says so, or looks at a terminal.
+  request.attended = request.network.ask.value_or(false) || (!flags.detach && ::isatty(STDERR_FILENO) != 0);
   return request;
 }
 
@@ -191,6 +191,7 @@ int RunAttached(session::StoredSession session, std::vector<std::string> command
   if (!client) return Fail(client.error());
   FollowOptions options;
   options.terminal = terminal;
+  options.session = session.record.name;
   if (terminal) options.detach_keys = "\x10\x11";
   Result<session::RemoteCommand> started = client->Exec(request);
   Result<Followed> followed =
@@ -236,6 +237,9 @@ int SessionOpen(Arguments arguments) {
   app.add_option("-v,--volume", flags.mounts, "SRC:DST[:ro|cow|rw]: show a host path; ro unless said otherwise")
       ->allow_extra_args(false);
   app.add_option("--label", flags.labels, "NAME=VALUE, to find it by")->allow_extra_args(false);
+  app.add_flag(
+      "--ask", flags.shared.ask,
+      "Ask about destinations that no rule mentions; answer with caisson session approve, or where you are attached");
   app.add_flag("-d,--detach", flags.detach, "Open it and return");
   std::optional<Arguments> command = TakeCommand(arguments);
   if (const auto exit_code = Parse(app, std::move(arguments), kExitRunRefused)) return *exit_code;

@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "cli/flags.h"
 #include "cli/session.h"
+#include "cli/session_prompt.h"
 #include "linux/files.h"
 #include "linux/terminal.h"
 #include "session/terminal_filter.h"
@@ -26,6 +27,8 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kPieceBytes = 65536;
+// Typed behind all but the last of the keys that detach: ctrl-p ctrl-y.
+constexpr char kPromptKey = 0x19;
 
 // Copies from one descriptor to another as both are ready. The target is ours and may be shared with other programs, so
 // it is not made non-blocking: it is written to only when poll says that it takes something.
@@ -85,6 +88,11 @@ class InputJoint {
   InputJoint(UniqueFd target, std::string detach_keys)
       : target_(std::move(target)), keys_(std::move(detach_keys)), open_(target_.valid() || !keys_.empty()) {}
   bool detached() const { return detached_; }
+  // The keys that open the prompt were typed since the last call.
+  bool TakePromptKeys() { return std::exchange(prompt_keys_, false); }
+  // What is typed is for the prompt, and the command gets none of it.
+  void Divert(bool on) { diverts_ = on; }
+  std::string TakeDiverted() { return std::exchange(diverted_, {}); }
   bool ended() const { return std::exchange(ended_, false); }
   void Close() {
     open_ = false;
@@ -93,7 +101,7 @@ class InputJoint {
   }
 
   void Fill(struct pollfd& in, struct pollfd& out) const {
-    in = {open_ && pending_.empty() ? STDIN_FILENO : -1, POLLIN, 0};
+    in = {open_ && (diverts_ || pending_.empty()) ? STDIN_FILENO : -1, POLLIN, 0};
     out = {pending_.empty() || !target_ ? -1 : target_.get(), POLLOUT, 0};
   }
   void Handle(const struct pollfd& in, const struct pollfd& out) {
@@ -112,7 +120,16 @@ class InputJoint {
       if (keys_.empty()) target_.Reset();
       return;
     }
+    if (diverts_) {
+      diverted_.append(buffer.data(), static_cast<size_t>(count));
+      return;
+    }
     for (const char c : std::string_view(buffer.data(), static_cast<size_t>(count))) {
+      if (keys_.size() > 1 && matched_ == keys_.size() - 1 && c == kPromptKey) {
+        matched_ = 0;
+        prompt_keys_ = true;
+        break;  // what came with them was not typed as an answer
+      }
       if (!keys_.empty() && c == keys_[matched_]) {
         if (++matched_ == keys_.size()) {
           detached_ = true;
@@ -139,6 +156,8 @@ class InputJoint {
   size_t matched_ = 0;
   std::string pending_;
   bool open_, detached_ = false;
+  bool prompt_keys_ = false, diverts_ = false;
+  std::string diverted_;
   mutable bool ended_ = false;
 };
 
@@ -218,6 +237,7 @@ Result<Followed> Follow(session::Client& client, session::RemoteCommand command,
   OutputJoint output(std::move(command.output), STDOUT_FILENO, options.filtered && ::isatty(STDOUT_FILENO));
   OutputJoint error(std::move(command.error), STDERR_FILENO, options.filtered && error_is_terminal);
   InputJoint input(std::move(command.input), options.detach_keys);
+  ApprovalPrompt prompt(client, options.session, raw.has_value() || keys.has_value());
   Followed followed;
   bool supervised = true;
   if (options.terminal) {
@@ -229,15 +249,23 @@ Result<Followed> Follow(session::Client& client, session::RemoteCommand command,
     while (std::optional<json> event = client.TakeEvent()) {
       if ((*event)["event"] == "ended" && event->value("command", uint32_t{0}) == command.number)
         followed.end = *std::move(event);
-      else
+      else if (!prompt.Take(*event))
         TellOfEvent(*event, raw.has_value());
     }
-    if (followed.end) input.Close();
+    if (input.TakePromptKeys()) prompt.Open();
+    if (prompt.is_open()) prompt.Type(input.TakeDiverted());
+    input.Divert(prompt.is_open());
+    if (followed.end && !prompt.is_open()) input.Close();
     if ((followed.end || !supervised) && !output.open() && !error.open()) break;
     if (output.broken()) return followed;  // our reader is gone: so are we, and with us the command
     std::array<struct pollfd, 8> wait{};
-    output.Fill(wait[0], wait[1]);
-    error.Fill(wait[2], wait[3]);
+    // SECURITY: while the prompt is open the command's output waits, so nothing of it stands between question and
+    // answer.
+    wait.fill({-1, 0, 0});
+    if (!prompt.is_open()) {
+      output.Fill(wait[0], wait[1]);
+      error.Fill(wait[2], wait[3]);
+    }
     input.Fill(wait[4], wait[5]);
     wait[6] = {supervised ? client.fd() : -1, POLLIN, 0};
     wait[7] = {signals.get(), POLLIN, 0};

@@ -242,6 +242,12 @@ void Connection::TakeVerdict(bool allowed) {
 
 void Connection::Dial() {
   if (destination_->asked && !approved_) {
+    // A rule that was added since its listener was bound allows it without a question.
+    const network::Decision decision = relay_.rules_.Decide(destination_->host, destination_->port);
+    approved_ = decision.allowed && decision.allowed_port.protocol == destination_->protocol;
+    if (approved_) destination_->rule = decision.rule;
+  }
+  if (destination_->asked && !approved_) {
     state_ = State::kAsking;
     relay_.loop_.SetDeadline(*this, 0);  // the question has one of its own
     const auto state = relay_.questions_.Ask(destination_->host.name, destination_->port,

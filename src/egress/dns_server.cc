@@ -255,6 +255,15 @@ void DnsServer::TakeQuestion(std::span<const uint8_t> packet, const DnsQuestion&
   listeners_[host->name].held.push_back({asker, {packet.begin(), packet.end()}, question});
 }
 
+void DnsServer::RulesChanged() {
+  for (const auto& [key, listeners] : listeners_) {
+    if (listeners.name == nullptr) continue;
+    for (const network::AllowedPort& port : names_.AddPorts(key))
+      Bind(key, listeners.name->address,
+           {listeners.name->host, port.port, port.protocol, rules_.allow()[port.rule].label});
+  }
+}
+
 void DnsServer::Bind(const std::string& key, uint32_t address, const Destination& destination) {
   control::Bind bind;
   bind.id = next_bind_++;

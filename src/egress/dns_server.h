@@ -30,6 +30,9 @@ class DnsServer : public Waiter {
   // Handles the owner's answer to Bind.
   void TakeListener(const control::Listener& message, std::vector<UniqueFd> fds);
 
+  // An allow rule was added: names that have listeners get those of further ports.
+  void RulesChanged();
+
   // Takes every question that has arrived. Called when all sending processes are gone.
   void Drain();
 

@@ -62,6 +62,21 @@ const Names::Name* Names::AllocateAsked(const network::Host& host, network::Deci
   return added;
 }
 
+std::vector<network::AllowedPort> Names::AddPorts(const std::string& name) {
+  const auto known = names_.find(name);
+  if (known == names_.end()) return {};
+  std::vector<network::AllowedPort> added;
+  for (const network::AllowedPort& port : rules_.AllowedPorts(known->second->host)) {
+    std::vector<network::AllowedPort>& ports = known->second->allowed_ports;
+    const bool has = std::any_of(ports.begin(), ports.end(), [&](const auto& one) { return one.port == port.port; });
+    if (has || openings_ >= kMaxOpenings) continue;
+    ++openings_;
+    ports.push_back(port);
+    added.push_back(port);
+  }
+  return added;
+}
+
 const Names::Name* Names::Find(uint32_t address) const {
   const auto found = by_address_.find(address);
   return found == by_address_.end() ? nullptr : found->second;

@@ -35,6 +35,8 @@ class Names {
   // The same for a name that no rule mentions and that a person may be asked about.
   const Name* AllocateAsked(const network::Host& host, network::Decision& decision);
   const Name* Find(uint32_t address) const;
+  // The rules have changed: adds the ports at which a known name may be reached now, and returns those that are new.
+  std::vector<network::AllowedPort> AddPorts(const std::string& name);
 
  private:
   const network::RuleSet& rules_;

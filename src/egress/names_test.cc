@@ -29,6 +29,22 @@ TEST(Names, OneAddressForEachName) {
   EXPECT_EQ(names.Find(103), nullptr);
 }
 
+TEST(Names, RulesThatAreAddedGiveKnownNamesFurtherPorts) {
+  network::RuleSet rules = *network::RuleSet::Make({{"x.org", ""}}, {{"z.org", ""}});
+  Names names(rules, 100, 200, 64);
+  network::Decision decision;
+  const Names::Name* asked = names.AllocateAsked(*network::Host::Parse("y.org"), decision);
+  ASSERT_NE(asked, nullptr);
+  rules = *network::RuleSet::Make({{"x.org", ""}, {"tcp://y.org:22", ""}, {"y.org", ""}}, {{"z.org", ""}});
+  const std::vector<network::AllowedPort> added = names.AddPorts("y.org");
+  ASSERT_EQ(added.size(), 1U);  // 443 is there since the question
+  EXPECT_EQ(added[0].port, 22);
+  EXPECT_EQ(added[0].rule, 1U);
+  EXPECT_TRUE(names.AddPorts("y.org").empty());
+  EXPECT_TRUE(names.AddPorts("unknown.org").empty());
+  EXPECT_EQ(names.Allocate(*network::Host::Parse("y.org"), decision), asked);
+}
+
 TEST(Names, ThePoolEnds) {
   const network::RuleSet rules = *network::RuleSet::Make({{"*.x.org", ""}}, {});
   Names names(rules, 1, 3, 64);

@@ -46,6 +46,7 @@ constexpr uint64_t kMemoryBytes = uint64_t{256} << 20;
 struct Configuration {
   control::Settings settings;
   network::RuleSet rules;
+  std::vector<network::RuleText> allow, deny;  // what `rules` is made of
   network::AddressRules addresses;
   ResolverSettings resolver;
   UniqueFd dns_udp, dns_tcp, proxy;
@@ -103,7 +104,7 @@ class ConfigurationReader {
     control::MakeAuthority authority;
     if (fds == 0 && is(configuration_.settings)) return CheckSettings(configuration_.settings);
     if (fds == 0 && is(rule)) {
-      (rule.allow != 0 ? allow_ : deny_).push_back({rule.text, rule.label});
+      (rule.allow != 0 ? configuration_.allow : configuration_.deny).push_back({rule.text, rule.label});
     } else if (fds == 0 && is(grant)) {
       granted_.push_back(grant.range);
     } else if (fds == 0 && is(host)) {
@@ -150,7 +151,7 @@ class ConfigurationReader {
   Result<Configuration> Finish() {
     if (!configuration_.bound.empty() && !configuration_.tls)
       return Error::Invalid("the credentials have no authority");
-    CAISSON_TRY(configuration_.rules, network::RuleSet::Make(allow_, deny_));
+    CAISSON_TRY(configuration_.rules, network::RuleSet::Make(configuration_.allow, configuration_.deny));
     CAISSON_TRY(configuration_.addresses, network::AddressRules::Make(granted_));
     if (!configuration_.dns_udp) return Error::Invalid("the DNS sockets are missing");
     const std::vector<network::Rule>& rules = configuration_.rules.allow();
@@ -164,7 +165,6 @@ class ConfigurationReader {
 
   int control_;
   Configuration configuration_;
-  std::vector<network::RuleText> allow_, deny_;
   std::vector<std::string> granted_;
 };
 
@@ -256,6 +256,7 @@ class Process : public Waiter {
     control::Forward forward;
     control::Unforward unforward;
     control::Verdict verdict;
+    control::Rule rule;
     control::Finish finish;
     control::Settle settle;
     if (is(listener)) {
@@ -268,6 +269,8 @@ class Process : public Waiter {
       relay_.EndForward(unforward.port);
     } else if (is(verdict)) {
       relay_.questions().Take(verdict);
+    } else if (is(rule) && rule.allow != 0) {
+      Allow(rule);
     } else if (is(settle)) {
       BeginToSettle(settle);
     } else {
@@ -275,6 +278,16 @@ class Process : public Waiter {
       return false;
     }
     return true;
+  }
+
+  // The owner has judged the rule. One that still does not fit allows nothing.
+  void Allow(const control::Rule& rule) {
+    if (configuration_.allow.size() >= control::kMaxConfigurationFrames) return;
+    configuration_.allow.push_back({rule.text, rule.label});
+    Result<network::RuleSet> rules = network::RuleSet::Make(configuration_.allow, configuration_.deny);
+    if (!rules) return configuration_.allow.pop_back();
+    configuration_.rules = *std::move(rules);  // all parts refer to this object; earlier rules keep their places
+    dns_.RulesChanged();
   }
 
   void BeginToSettle(const control::Settle& settle) {

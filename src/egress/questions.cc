@@ -40,7 +40,8 @@ void Questions::Decide(One& one, uint8_t scope) {
   one.scope = scope;
   const std::set<uint32_t> waiting = std::move(one.waiting);
   one.waiting.clear();
-  for (const uint32_t connection : waiting) on_decided_(connection, scope != Verdict::kDeny);
+  const bool allowed = scope == Verdict::kOnce || scope == Verdict::kSession;
+  for (const uint32_t connection : waiting) on_decided_(connection, allowed);
 }
 
 void Questions::Take(const Verdict& verdict) {
@@ -48,9 +49,9 @@ void Questions::Take(const Verdict& verdict) {
     One& one = at->second;
     if (one.id != verdict.id || !one.pending) continue;
     const bool is_used = !one.waiting.empty();
-    Decide(one, verdict.scope <= Verdict::kSession ? verdict.scope : static_cast<uint8_t>(Verdict::kDeny));
-    // Without a connection that waited, the next one may use it.
-    if (is_used && one.scope == Verdict::kOnce) questions_.erase(at);
+    Decide(one, verdict.scope <= Verdict::kDenyOnce ? verdict.scope : static_cast<uint8_t>(Verdict::kDeny));
+    // Without a connection that waited, the next one may use an approval.
+    if ((is_used && one.scope == Verdict::kOnce) || one.scope == Verdict::kDenyOnce) questions_.erase(at);
     break;
   }
   SetNextDeadline();

@@ -141,6 +141,13 @@ class Finder {
       Add("network.credentials." + name, "requests inside are sent with the secret " + name);
     if (profile_.network.ask && !base_.network.ask)
       Add("network.ask", "the user of an attended run may allow further destinations");
+    for (size_t kind = 0; kind < kEscalationKindNames.size(); ++kind) {
+      const Escalation now = profile_.approvals.kinds[kind];
+      if (now <= base_.approvals.kinds[kind]) continue;
+      Add(std::string("approvals.") + kEscalationKindNames[kind],
+          now == Escalation::kAllow ? "a program in a session gets more of it whenever it asks"
+                                    : "a person may be asked to give a program in a session more of it");
+    }
     for (const NetworkLimitField& field : kNetworkLimitFields) {
       const int64_t value = profile_.network.limits.*field.value, before = base_.network.limits.*field.value;
       if (before != 0 && (value == 0 || value > before))

@@ -99,6 +99,25 @@ struct NetworkRules {
   NetworkLimits limits;
 };
 
+// What a program inside may ask for while a session runs (session/ask_request.h), and what is done about it.
+enum class Escalation : uint8_t { kDeny, kAsk, kAllow };
+inline constexpr std::array<const char*, 3> kEscalationNames = {"deny", "ask", "allow"};
+enum class EscalationKind : uint8_t { kNetwork, kInstall, kTime, kMemory, kMount, kHostPort, kCredential };
+inline constexpr std::array<const char*, 7> kEscalationKindNames = {"network", "install",   "time",      "memory",
+                                                                    "mount",   "host_port", "credential"};
+inline const char* NameOf(EscalationKind kind) { return kEscalationKindNames[static_cast<size_t>(kind)]; }
+// Of the others only `deny` is accepted: a sandbox that runs cannot be given them.
+inline constexpr size_t kLiveEscalationKinds = 3;
+
+struct Approvals {
+  std::array<Escalation, kEscalationKindNames.size()> kinds{};
+  int64_t wait_ms = 60'000;  // without an answer until then, a question is denied
+
+  Escalation of(EscalationKind kind) const { return kinds[static_cast<size_t>(kind)]; }
+  // Whether programs inside find a socket to ask at.
+  bool offered() const { return kinds != decltype(kinds){}; }
+};
+
 struct AllowedPath {
   std::string path;
   Access access = Access::kReadOnly;  // the most access that a request may ask for there
@@ -130,6 +149,7 @@ struct Profile {
   bool no_new_privileges = true;
   Limits limits;
   NetworkRules network;
+  Approvals approvals;
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<std::string> ignored_writes;  // a refused write below a component of such a name is not counted
   std::vector<ProbeRule> probes;            // refused attempts that are notices

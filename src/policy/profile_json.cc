@@ -120,6 +120,10 @@ ordered_json ToJson(const Profile& profile) {
     const int64_t limit = profile.network.limits.*field.value;
     quotas[field.name] = limit == 0 ? ordered_json("none") : ordered_json(limit);
   }
+  ordered_json approvals = ordered_json::object();
+  for (size_t kind = 0; kind < kEscalationKindNames.size(); ++kind)
+    approvals[kEscalationKindNames[kind]] = kEscalationNames[static_cast<size_t>(profile.approvals.kinds[kind])];
+  approvals["wait_ms"] = profile.approvals.wait_ms;
   ordered_json document = {
       {"version", 1},
       {"name", profile.name},
@@ -154,6 +158,7 @@ ordered_json ToJson(const Profile& profile) {
         {"credentials", profile.network.credentials},
         {"ask", profile.network.ask},
         {"limits", std::move(quotas)}}},
+      {"approvals", std::move(approvals)},
       {"environment", std::move(environment)},
       {"ignored_writes", profile.ignored_writes},
       {"probes", std::move(probes)},

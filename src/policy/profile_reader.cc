@@ -140,6 +140,7 @@ class ProfileReader {
         {"no_new_privileges", [this](const YamlNode& node) { return fields_.Truth(node, profile_.no_new_privileges); }},
         {"limits", method(&ProfileReader::Limits)},
         {"network", method(&ProfileReader::Network)},
+        {"approvals", method(&ProfileReader::ReadApprovals)},
         {"environment", method(&ProfileReader::Environment)},
         {"ignored_writes", list(profile_.ignored_writes, FaultInWriteComponent)},
         {"probes", method(&ProfileReader::Probes)},
@@ -328,6 +329,29 @@ class ProfileReader {
         (!profile_.network.host_ports.empty() || !profile_.network.credentials.empty() || profile_.network.ask))
       return fields_.At(node, "host_ports, credentials and ask need the mode allowlist");
     return {};
+  }
+
+  Status ReadApprovals(const YamlNode& node) {
+    constexpr int64_t kMostWaitMs = 3'600'000;
+    std::vector<YamlKey> keys;
+    for (size_t kind = 0; kind < kEscalationKindNames.size(); ++kind) {
+      keys.push_back({kEscalationKindNames[kind], [this, kind](const YamlNode& value) -> Status {
+                        CAISSON_TRY_VOID(fields_.Choose(value, kEscalationNames, profile_.approvals.kinds[kind]));
+                        if (kind >= kLiveEscalationKinds && profile_.approvals.kinds[kind] != Escalation::kDeny)
+                          return fields_.At(value, "only deny: a sandbox that runs cannot be given it");
+                        return {};
+                      }});
+    }
+    keys.push_back({"wait_ms", [this](const YamlNode& value) -> Status {
+                      CAISSON_TRY(const std::string text, fields_.Text(value));
+                      const bool plain = std::all_of(text.begin(), text.end(), IsDigit);
+                      const Result<int64_t> wait = plain ? ParseCount(text) : ParseDuration(text);
+                      if (!wait || *wait < 100 || *wait > kMostWaitMs)
+                        return fields_.At(value, Quoted(text) + " is no time from 100ms to 1h");
+                      profile_.approvals.wait_ms = *wait;
+                      return {};
+                    }});
+    return fields_.Map(node, keys);
   }
 
   Status HostPorts(const YamlNode& node) {

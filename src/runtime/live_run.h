@@ -49,6 +49,19 @@ class LiveRun {
   virtual Status Pause() = 0;
   virtual Status Resume() = 0;
 
+  // Answers a question of a kQuestion event.
+  virtual Status AnswerNetwork(const NetworkAnswer&) { return Error::Unsupported("this runtime asks no questions"); }
+  // Allows a destination (network/rule.h) besides those of the plan; `label` is how the record names the rule.
+  virtual Status AllowNetwork(const std::string&, const std::string&) {
+    return Error::Unsupported("this runtime cannot allow further destinations");
+  }
+  // Leads connections at `listener`, a listening TCP socket outside whose port is `port`, to a port of the sandbox's
+  // loopback, until EndForward or the end of the run.
+  virtual Status Forward(UniqueFd, uint16_t, uint16_t) {
+    return Error::Unsupported("this runtime forwards no ports of a run that stays");
+  }
+  virtual Status EndForward(uint16_t) { return {}; }
+
   // Files as the inside user sees them, by absolute path inside, with that user's rights. Links are followed within the
   // sandbox's tree and never out of it. Only regular files and directories can be opened.
   virtual Result<UniqueFd> OpenFile(const std::string& path, OpenFor use, mode_t mode) = 0;

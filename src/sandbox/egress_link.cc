@@ -38,7 +38,7 @@ constexpr int64_t kReadyMs = 10'000;
 // How long connections that a command left open may go on delivering its data.
 constexpr uint32_t kDeliverMs = 1'000;
 constexpr int64_t kSettleMs = 10'000;
-constexpr uint32_t kAskMs = 65'000;  // a little longer than an asker waits
+constexpr uint32_t kAskMarginMs = 5'000;  // the process waits a little longer than an asker
 constexpr size_t kMaxListeners = 2048;
 constexpr int kBacklog = 1024;
 
@@ -153,16 +153,18 @@ Status EgressLink::SendRules() {
   settings.max_bytes = network_.max_bytes;
   settings.bytes_per_second = network_.bytes_per_second;
   CAISSON_TRY_VOID(Send(settings));
-  for (const NetworkRule& rule : network_.rules) {
-    control::Rule message;
-    message.allow = rule.allow ? 1 : 0;
-    message.text = rule.text;
-    message.label = rule.label;
-    CAISSON_TRY_VOID(Send(message));
-  }
+  for (const NetworkRule& rule : network_.rules) CAISSON_TRY_VOID(SendRule(rule));
   for (const std::string& range : network_.private_ranges) CAISSON_TRY_VOID(Send(control::Grant{range}));
   for (const NetworkHost& host : network_.hosts) CAISSON_TRY_VOID(Send(control::HostEntry{host.name, host.address}));
   return SendCredentials();
+}
+
+Status EgressLink::SendRule(const NetworkRule& rule) {
+  control::Rule message;
+  message.allow = rule.allow ? 1 : 0;
+  message.text = rule.text;
+  message.label = rule.label;
+  return Send(message);
 }
 
 Status EgressLink::SendCredentials() {
@@ -184,7 +186,7 @@ Status EgressLink::SendCredentials() {
     credential.secret.Reset();
     credential.ca.reset();
   }
-  if (network_.attended) CAISSON_TRY_VOID(Send(control::Attended{kAskMs}));
+  if (network_.attended) CAISSON_TRY_VOID(Send(control::Attended{network_.ask_ms + kAskMarginMs}));
   if (network_.credentials.empty()) return {};
   return Send(control::MakeAuthority());
 }
@@ -211,8 +213,27 @@ Status EgressLink::Connect(InsideSockets sockets, UniqueFd dns, UniqueFd dns_lis
   CAISSON_TRY_VOID(ShowHostPorts());
   for (PortForward& forward : network_.forwards)
     CAISSON_TRY_VOID(Forward(std::move(forward.listener), forward.port, forward.inside_port));
-  CAISSON_TRY_VOID(Send(control::Start()));
   dns_ = std::move(dns);
+  return Begin();
+}
+
+Status EgressLink::ConnectForForwards(InsideSockets sockets) {
+  sockets_ = std::move(sockets);
+  // The process wants DNS sockets. These are never ready, because their other ends stay here and send nothing.
+  UniqueFd theirs[2];
+  for (size_t i = 0; i < 2; ++i) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, (i == 0 ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0, ends) != 0)
+      return Error::System(errno, "make a socket for the egress process");
+    theirs[i].Reset(ends[0]);
+    silent_.emplace_back(ends[1]);
+  }
+  CAISSON_TRY_VOID(Send(control::DnsSockets(), {theirs[0].get(), theirs[1].get()}));
+  return Begin();
+}
+
+Status EgressLink::Begin() {
+  CAISSON_TRY_VOID(Send(control::Start()));
   CAISSON_TRY(const control::Frame frame, Receive(MonotonicNanos() + kReadyMs * 1'000'000));
   control::Ready ready;
   if (control::Unpack(frame.bytes, ready)) return {};
@@ -247,6 +268,11 @@ Status EgressLink::Answer(uint32_t id, control::Verdict::Scope scope) {
   verdict.id = id;
   verdict.scope = scope;
   return Send(verdict);
+}
+
+Status EgressLink::Allow(const NetworkRule& rule) {
+  if (!rule.allow) return Error::Invalid("only allow rules can be added");
+  return SendRule(rule);
 }
 
 Status EgressLink::EndForward(uint16_t port) { return Send(control::Unforward{port}); }

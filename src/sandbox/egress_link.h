@@ -44,11 +44,16 @@ class EgressLink {
 
   // Gives it the sandbox's sockets and waits until it has confined itself.
   Status Connect(InsideSockets sockets, UniqueFd dns, UniqueFd dns_listener);
+  // The same for a process that only leads connections inside: the sandbox gets no addresses and no names from it.
+  Status ConnectForForwards(InsideSockets sockets);
 
   // Leads connections at `listener`, a listening TCP socket outside whose port is `port`, to a port of the sandbox's
   // loopback. May be called at any time between two commands or during one; an earlier forward of that port ends.
   Status Forward(UniqueFd listener, uint16_t port, uint16_t inside_port);
   Status EndForward(uint16_t port);
+
+  // Allows a destination besides those that the process began with, from now on.
+  Status Allow(const NetworkRule& rule);
 
   // Called for each question that a person must answer; without it they are denied at once.
   using OnAsk = std::function<void(const egress::control::Ask& ask)>;
@@ -75,6 +80,8 @@ class EgressLink {
   explicit EgressLink(Network& network) : network_(network) {}
   Status Spawn();
   Status SendRules();
+  Status Begin();
+  Status SendRule(const NetworkRule& rule);
   Status SendCredentials();
   template <typename Message>
   Status Send(const Message& message, const std::vector<int>& fds = {});
@@ -92,7 +99,8 @@ class EgressLink {
   Network& network_;  // of the Spec, which lives as long as the sandbox
   pid_t pid_ = -1;
   UniqueFd control_;
-  UniqueFd dns_;  // only to ask how many questions the kernel dropped
+  UniqueFd dns_;                  // only to ask how many questions the kernel dropped
+  std::vector<UniqueFd> silent_;  // ends of sockets that stand for DNS where there is none
   InsideSockets sockets_;
   bool has_forwards_ = false;
   OnAsk on_ask_;

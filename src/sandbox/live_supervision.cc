@@ -33,7 +33,7 @@ constexpr int64_t kToleratedOverLimitMs = 1000;
 // Each turn handles at most so many observed calls, so that a flood of them does not keep the caller from its clock.
 constexpr int kMostCallsPerTurn = 64;
 
-enum Tag : uint32_t { kControl, kPidfd, kOom, kListener, kNames };
+enum Tag : uint32_t { kControl, kPidfd, kOom, kListener, kNames, kForwards };
 
 NetworkUse DescribeDenied(const Violation& violation) {
   NetworkUse use;
@@ -58,6 +58,14 @@ LiveSupervision::LiveSupervision(Sandbox& sandbox)
   loop_.Watch(sandbox_.first_.pidfd(), EPOLLIN, kPidfd);
   loop_.Watch(sandbox_.observer_->fd(), EPOLLIN, kListener);
   loop_.Watch(sandbox_.egress_ ? sandbox_.egress_->fd() : sandbox_.dns_->fd(), EPOLLIN, kNames);
+  if (sandbox_.egress_ && sandbox_.network_->attended) {
+    sandbox_.egress_->set_on_ask([this](const egress::control::Ask& ask) {
+      LiveEvent event;
+      event.kind = LiveEvent::Kind::kQuestion;
+      event.question = {ask.id, ask.name, ask.port, ask.protocol};
+      events_.push_back(std::move(event));
+    });
+  }
   if (!sandbox_.resources_.group) return;
   const LimitGroup& group = *sandbox_.resources_.group;
   const bool v1 = group.driver() == CgroupDriver::kHybrid;
@@ -193,6 +201,9 @@ std::vector<LiveEvent> LiveSupervision::Turn() {
       case kNames:
         ServeNames();
         break;
+      case kForwards:
+        ServeForwards();
+        break;
     }
   }
   if (lost) {
@@ -277,6 +288,43 @@ void LiveSupervision::ServeNames() {
   Status served = sandbox_.egress_->Serve([this](const auto& event) { AddNetworkEvent(event); });
   // The record would be incomplete, so the run cannot go on.
   if (!served) EndRun("the egress process failed: " + served.error().message);
+}
+
+Status LiveSupervision::AnswerNetwork(const NetworkAnswer& answer) {
+  using Scope = NetworkAnswer::Scope;
+  using egress::control::Verdict;
+  if (!sandbox_.egress_) return Error::Unsupported("the sandbox has no network");
+  const Verdict::Scope scope = answer.scope == Scope::kSession    ? Verdict::kSession
+                               : answer.scope == Scope::kOnce     ? Verdict::kOnce
+                               : answer.scope == Scope::kDenyOnce ? Verdict::kDenyOnce
+                                                                  : Verdict::kDeny;
+  return sandbox_.egress_->Answer(answer.id, scope);
+}
+
+Status LiveSupervision::AllowNetwork(const std::string& rule, const std::string& label) {
+  if (!sandbox_.egress_) return Error::Unsupported("the sandbox has no network");
+  return sandbox_.egress_->Allow({true, rule, label});
+}
+
+Status LiveSupervision::Forward(UniqueFd listener, uint16_t port, uint16_t inside_port) {
+  if (ended_) return Error::Unsupported("the sandbox has ended");
+  if (forwarder() == nullptr) {
+    CAISSON_TRY(std::unique_ptr<EgressLink> link, EgressLink::Start(only_forwards_));
+    CAISSON_TRY_VOID(link->ConnectForForwards(std::move(*sandbox_.inside_)));
+    forwards_ = std::move(link);
+    loop_.Watch(forwards_->fd(), EPOLLIN, kForwards);
+  }
+  return forwarder()->Forward(std::move(listener), port, inside_port);
+}
+
+Status LiveSupervision::EndForward(uint16_t port) {
+  return forwarder() != nullptr ? forwarder()->EndForward(port) : Status();
+}
+
+// Without this process nothing is lost but the forwards.
+void LiveSupervision::ServeForwards() {
+  if (forwards_->Serve([this](const auto& event) { AddNetworkEvent(event); })) return;
+  loop_.Forget(forwards_->fd());
 }
 
 void LiveSupervision::AddNetworkEvent(const egress::control::Event& event) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,15 @@ class LiveSupervision {
   Status Pause();
   Status Resume();
 
+  // Answers a question of a kQuestion event.
+  Status AnswerNetwork(const NetworkAnswer& answer);
+  // Allows a destination from now on; `label` is how the record names the rule.
+  Status AllowNetwork(const std::string& rule, const std::string& label);
+  // Leads connections at `listener` to a port of the sandbox's loopback until EndForward. Where the sandbox has no
+  // network, the first one starts an egress process that can do nothing else.
+  Status Forward(UniqueFd listener, uint16_t port, uint16_t inside_port);
+  Status EndForward(uint16_t port);
+
   // Readable when Turn has something to do.
   int fd() const { return loop_.fd(); }
   int64_t MsUntilTurn() const;
@@ -57,6 +67,8 @@ class LiveSupervision {
   void OnNotification();
   std::vector<uint8_t> AnswerQuery(std::span<const uint8_t> query);
   void ServeNames();
+  void ServeForwards();
+  EgressLink* forwarder() const { return sandbox_.egress_ ? sandbox_.egress_.get() : forwards_.get(); }
   void ServeObserved();
   void AddNetworkEvent(const egress::control::Event& event);
   void CheckCounters();
@@ -83,6 +95,8 @@ class LiveSupervision {
   std::map<uint32_t, Running> running_;
   ViolationLog violations_;
   NetworkRecord network_;
+  Network only_forwards_;                 // allows nothing
+  std::unique_ptr<EgressLink> forwards_;  // only without a network
   std::vector<LiveEvent> events_;
   std::optional<int> stopped_;  // the answer to a request to stop everything
   int64_t oom_kills_ = 0;       // as last reported

@@ -320,6 +320,8 @@ Status Sandbox::AwaitReady() {
 Status Sandbox::ServeNames(UniqueFd dns, UniqueFd dns_listener) {
   if (!egress_) {
     dns_ = std::make_unique<DnsServer>(std::move(dns), std::move(dns_listener));
+    if (!spec_.live) return {};
+    CAISSON_TRY(inside_, InsideSockets::Of(first_.pid()));
     return {};
   }
   CAISSON_TRY(InsideSockets sockets, InsideSockets::Of(first_.pid()));

@@ -113,11 +113,12 @@ class Sandbox {
   std::vector<UniqueFd> child_fds_;  // mounts for PID 1; closed here once PID 1 has them
   UniqueFd root_, scratch_, workspace_;
   uint64_t commands_begun_ = 0;
-  bool is_quiet_ = true;                // no process of the workload is alive
-  std::unique_ptr<DnsServer> dns_;      // only without a network
-  std::unique_ptr<EgressLink> egress_;  // only with a network
-  int64_t dropped_queries_ = 0;         // as last seen
-  UniqueFd proc_;                       // of the sandbox; with a meter it is the meter's
+  bool is_quiet_ = true;                 // no process of the workload is alive
+  std::unique_ptr<DnsServer> dns_;       // only without a network
+  std::unique_ptr<EgressLink> egress_;   // only with a network
+  std::optional<InsideSockets> inside_;  // only of a live run without a network, for forwards
+  int64_t dropped_queries_ = 0;          // as last seen
+  UniqueFd proc_;                        // of the sandbox; with a meter it is the meter's
   std::unique_ptr<Observer> observer_;
   std::unique_ptr<TreeMeter> meter_;  // only where nothing else counts
   InitProcess first_;                 // declared last: destroyed before the resources it uses

@@ -153,6 +153,7 @@ struct Network {
   std::vector<PortForward> forwards;
   std::vector<NetworkCredential> credentials;
   bool attended = false;                  // commands run with a NetworkAsker
+  uint32_t ask_ms = 60'000;               // how long a question waits for its answer
   uint32_t max_connections = 256;         // at a time
   uint32_t connections_per_second = 100;  // new ones
   uint64_t max_bytes = 0;                 // both ways, of the whole run; 0: no limit

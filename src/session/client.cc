@@ -168,6 +168,16 @@ Status Client::Stop(const std::string& reason) {
   return {};
 }
 
+Result<json> Client::Approve(const std::string& approval, const std::string& scope) {
+  return Call("approve", {{"approval", approval}, {"scope", scope}});
+}
+
+Result<json> Client::Deny(const std::string& approval, const std::string& reason) {
+  json members = {{"approval", approval}};
+  if (!reason.empty()) members["reason"] = reason;
+  return Call("deny", std::move(members));
+}
+
 Result<UniqueFd> Client::OpenFile(const std::string& path, bool write, mode_t mode) {
   std::vector<UniqueFd> fds;
   CAISSON_TRY_VOID(

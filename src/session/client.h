@@ -58,6 +58,9 @@ class Client {
   Status Release();
   Status Note(const char* type, nlohmann::json members);
   Status Stop(const std::string& reason);
+  // Answers a question; `scope` is "once" or "session".
+  Result<nlohmann::json> Approve(const std::string& approval, const std::string& scope);
+  Result<nlohmann::json> Deny(const std::string& approval, const std::string& reason);
 
   Result<UniqueFd> OpenFile(const std::string& path, bool write, mode_t mode = 0644);
   Result<RemoteFile> Stat(const std::string& path);

@@ -164,6 +164,7 @@ json ToJson(const OpenRequest& request) {
   document["ttl_ms"] = request.ttl_ms;
   if (request.disk_bytes) document["disk_bytes"] = *request.disk_bytes;
   document["from_command_line"] = request.from_command_line;
+  document["attended"] = request.attended;
   document["mounts"] = json::array();
   for (const verify::Mount& mount : request.mounts) {
     document["mounts"].push_back({{"source", BytesToJson(std::string_view(mount.source))},
@@ -185,6 +186,7 @@ json ToJson(const OpenRequest& request) {
   }
   document["limits"] = std::move(limits);
   document["network"] = {{"given", request.network.given},
+                         {"ask", request.network.ask.value_or(false)},
                          {"allowlist", request.network.allowlist},
                          {"allow", BytesToJson(request.network.allow)},
                          {"deny", BytesToJson(request.network.deny)},
@@ -217,6 +219,8 @@ Result<OpenRequest> ReadOpenRequest(std::string_view text) {
     return {};
   };
   CAISSON_TRY_VOID(read_flag(document, "from_command_line", request.from_command_line));
+  if (verify::FindMember(document, "attended") != nullptr)
+    CAISSON_TRY_VOID(read_flag(document, "attended", request.attended));
   CAISSON_TRY(const json* mounts, verify::RequireMember(document, "request", "mounts"));
   CAISSON_TRY_VOID(ReadMounts(*mounts, request.mounts));
   const auto read_list = [](const json& object, const char* name) {
@@ -239,8 +243,11 @@ Result<OpenRequest> ReadOpenRequest(std::string_view text) {
     }
   }
   CAISSON_TRY(const json* network, verify::RequireMember(document, "request", "network"));
-  CAISSON_TRY_VOID(
-      verify::ExpectObject(*network, "network", {"given", "allowlist", "allow", "deny", "credentials", "host_ports"}));
+  CAISSON_TRY_VOID(verify::ExpectObject(*network, "network",
+                                        {"given", "ask", "allowlist", "allow", "deny", "credentials", "host_ports"}));
+  bool ask = false;
+  if (verify::FindMember(*network, "ask") != nullptr) CAISSON_TRY_VOID(read_flag(*network, "ask", ask));
+  if (ask) request.network.ask = true;
   CAISSON_TRY_VOID(read_flag(*network, "given", request.network.given));
   CAISSON_TRY_VOID(read_flag(*network, "allowlist", request.network.allowlist));
   CAISSON_TRY(request.network.allow, read_list(*network, "allow"));
@@ -255,8 +262,10 @@ Result<OpenRequest> ReadOpenRequest(std::string_view text) {
   return request;
 }
 
-Result<AdmittedSession> Admit(const OpenRequest& request, WorkspaceMode mode, const SessionDirectory& directory,
-                              const runtime::Runtimes& runtimes, const OpenImage& open_image) {
+namespace {
+
+Result<verify::Authority> AuthorityOf(const OpenRequest& request, const verify::RequestedLimits& limits,
+                                      const runtime::Runtimes& runtimes) {
   verify::Authority authority;
   authority.runtimes = Describe(runtimes);
   authority.runtime = request.runtime;
@@ -266,19 +275,49 @@ Result<AdmittedSession> Admit(const OpenRequest& request, WorkspaceMode mode, co
   authority.approver = request.approver;
   authority.approved_rules = request.approved_rules;
   authority.credentials_file = request.credentials_file;
-  authority.open_image = open_image;
-  verify::RequestedLimits limits = request.limits;
-  limits.budget_ms = request.ttl_ms;
   if (request.from_command_line) {
     authority.profile = request.profile;  // may be a file
     authority.limits = limits;
     authority.network = request.network;
   }
+  return authority;
+}
+
+Result<verify::Admission> OpenAdmission(const OpenRequest& request, const SessionDirectory& directory,
+                                        const verify::Authority& authority, const verify::RequestedLimits& limits) {
   CAISSON_TRY(verify::Admission admission, verify::Admission::Open(authority, request.profile, directory.id()));
   if (!request.from_command_line) {
     CAISSON_TRY_VOID(admission.Tighten(limits));
     CAISSON_TRY_VOID(admission.AskForNetwork(request.network));
   }
+  return admission;
+}
+
+verify::RequestedLimits LimitsOf(const OpenRequest& request) {
+  verify::RequestedLimits limits = request.limits;
+  limits.budget_ms = request.ttl_ms;
+  return limits;
+}
+
+}  // namespace
+
+Result<JudgedPolicy> JudgePolicy(const OpenRequest& request, const SessionDirectory& directory,
+                                 const runtime::Runtimes& runtimes) {
+  const verify::RequestedLimits limits = LimitsOf(request);
+  CAISSON_TRY(const verify::Authority authority, AuthorityOf(request, limits, runtimes));
+  CAISSON_TRY(verify::Admission admission, OpenAdmission(request, directory, authority, limits));
+  JudgedPolicy judged;
+  judged.digest = verify::PolicyDigest(admission.plan());
+  judged.profile = std::move(admission.plan().profile);
+  return judged;
+}
+
+Result<AdmittedSession> Admit(const OpenRequest& request, WorkspaceMode mode, const SessionDirectory& directory,
+                              const runtime::Runtimes& runtimes, const OpenImage& open_image) {
+  const verify::RequestedLimits limits = LimitsOf(request);
+  CAISSON_TRY(verify::Authority authority, AuthorityOf(request, limits, runtimes));
+  authority.open_image = open_image;
+  CAISSON_TRY(verify::Admission admission, OpenAdmission(request, directory, authority, limits));
   AdmittedSession admitted;
   const int64_t most_disk = admission.plan().limits.scratch_bytes;
   admitted.disk_bytes = request.disk_bytes.value_or(most_disk);
@@ -299,6 +338,7 @@ Result<AdmittedSession> Admit(const OpenRequest& request, WorkspaceMode mode, co
   if (!request.stamp.empty()) admitted.stamp = request.stamp;
   admitted.policy_digest = verify::PolicyDigest(admission.plan());
   admitted.plan = std::move(admission.plan());
+  admitted.plan.attended = request.attended;
   return admitted;
 }
 

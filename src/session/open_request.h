@@ -42,6 +42,8 @@ struct OpenRequest {
   std::vector<std::string> approved_rules;
   verify::OperatorLimits limits;
   verify::Network network;
+  // A person can be asked while it runs: at the terminal that opened it, or because the caller said so (--ask).
+  bool attended = false;
   // False: the profile and the overrides alone allow; the fields above may only tighten. A service's requests.
   bool from_command_line = true;
 };
@@ -57,6 +59,15 @@ struct AdmittedSession {
   std::string stamp;    // of the project's file system, before anything was mounted or copied
   int64_t disk_bytes = 0;
 };
+
+// The profile that the request is judged by, from the policy's files as they are now, and a digest of it. Approvals are
+// bound to the digest.
+struct JudgedPolicy {
+  policy::Profile profile;
+  std::string digest;
+};
+Result<JudgedPolicy> JudgePolicy(const OpenRequest& request, const SessionDirectory& directory,
+                                 const runtime::Runtimes& runtimes);
 
 // Judges the request and prepares the session's directory for its workspace. `mode` may differ from the one asked for:
 // a copy where an overlay turned out to be impossible. Errors: kInvalid, kDenied, or the system's.

@@ -52,6 +52,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::Open(SessionDirectory directory,
   CAISSON_TRY(UniqueFd lock, directory.LockAsSupervisor());
   std::unique_ptr<Supervisor> supervisor(new Supervisor(std::move(directory), std::move(lock)));
   supervisor->signals_ = TakeEndingSignals();
+  supervisor->runtimes_ = &runtimes;
   Status opened = supervisor->OpenRun(runtimes, open_image);
   if (!opened) {
     if (!supervisor->record_.id.empty()) {
@@ -103,9 +104,11 @@ Status Supervisor::OpenRun(const runtime::Runtimes& runtimes, const OpenImage& o
     record_.network_mode = policy::kNetworkModeNames[static_cast<size_t>(admitted->plan.profile.network.mode)];
     record_.allow = admitted->plan.profile.network.allow;
     limits_ = admitted->plan.limits;
+    profile_ = admitted->plan.profile;
     most_ttl_ms_ = std::max(limits_.budget_ms, admitted->plan.profile.limits.budget_ms);
     mount_targets_.clear();
     for (const policy::PlannedMount& mount : admitted->plan.mounts) mount_targets_.push_back(mount.target);
+    CAISSON_TRY_VOID(OfferAsking(admitted->plan));
     runtime::Runtime& chosen = runtime::Chosen(runtimes, admitted->plan.decision);
     Result<std::unique_ptr<runtime::LiveRun>> run = chosen.Open(std::move(admitted->plan));
     if (run) {
@@ -133,6 +136,7 @@ Status Supervisor::OpenRun(const runtime::Runtimes& runtimes, const OpenImage& o
   const char* tree = record_.workspace_mode == WorkspaceMode::kCopy ? "copy" : "layer/upper";
   CAISSON_TRY(UniqueFd tree_fd, linux_sys::OpenAt(directory_.fd(), tree, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   meter_.emplace(std::move(tree_fd), LayerLimits{record_.disk_bytes, limits_.scratch_inodes});
+  approvals_.emplace(record_.id, profile_.approvals.wait_ms);
   CAISSON_TRY_VOID(Listen());
   CAISSON_TRY_VOID(Note(SessionEventType::kSessionOpened, {{"project", record_.workspace},
                                                            {"profile", record_.profile},
@@ -237,6 +241,8 @@ void Supervisor::HandleRunEvent(const runtime::LiveEvent& event) {
       }
       return;
     }
+    case Kind::kQuestion:
+      return AskAboutConnection(event.question);
     case Kind::kRunEnded:
       return Finish(event.reason.empty() ? "the sandbox ended" : event.reason, true);
   }
@@ -254,6 +260,10 @@ int Supervisor::MsUntilNext() const {
   if (IsIdle()) next = std::min(next, last_used_ms_ + record_.idle_ms);
   if (running && held_by_ == 0) next = std::min(next, next_meter_ms_);
   if (events_->needs_sync()) next = std::min(next, synced_ms_ + kSyncPauseMs);
+  if (const std::optional<int64_t> expiry = approvals_->next_expiry_ms()) next = std::min(next, *expiry);
+  for (const auto& [number, asker] : askers_) {
+    if (!asker.asked) next = std::min(next, asker.until_ms);
+  }
   int64_t wait = std::max<int64_t>(0, next - now);
   if (const int64_t turn = run_->MsUntilTurn(); turn >= 0) wait = std::min(wait, turn);
   return static_cast<int>(std::min<int64_t>(wait, 60'000));
@@ -270,6 +280,8 @@ void Supervisor::CheckTimes() {
       EndCommand(*command, Stop::kTimeout);
     }
   }
+  ExpireApprovals();
+  DropLateAskers(now);
   if (now >= opened_ms_ + record_.ttl_ms) return Finish("ttl");
   if (IsIdle() && now >= last_used_ms_ + record_.idle_ms) return Finish("idle");
   if (running && held_by_ == 0 && now >= next_meter_ms_) {
@@ -313,6 +325,7 @@ void Supervisor::Finish(const std::string& reason, bool failed) {
   listener_.Reset();
   if (held_by_ != 0) (void)run_->Resume();
   reactor_.Remove(run_tag_);
+  EndApprovals();
   meter_->Abandon();
   for (auto& [number, command] : commands_) {
     if (command->running() && command->stop == Stop::kNone) command->stop = Stop::kSession;

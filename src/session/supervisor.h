@@ -13,7 +13,9 @@
 //   open, stat, list, mkdir, link, remove    files inside (session/client.h)
 //   hold, release    stops every process, so that the layer can be read; ends with the connection, too
 //   note     an event that the client caused: file_in, file_out, diff_computed, applied, discarded, apply_failed
-//   extend   idle_ms, ttl_ms;  stop  reason: the reply comes when nothing of the sandbox is left
+//   approvals        the questions that wait for an approver; approve (approval, scope) and deny (approval, reason)
+//   answer one forward  port, inside_port: a server inside can be reached at 127.0.0.1 until the connection ends extend
+//   idle_ms, ttl_ms;  stop  reason: the reply comes when nothing of the sandbox is left
 #pragma once
 
 #include <cstdint>
@@ -28,6 +30,7 @@
 
 #include "base/result.h"
 #include "runtime/runtime.h"
+#include "session/approvals.h"
 #include "session/channel.h"
 #include "session/command.h"
 #include "session/directory.h"
@@ -58,6 +61,8 @@ class Supervisor {
     std::set<uint32_t> commands;  // attached to
     bool wants_stop = false;
     bool uses = false;  // more than looking
+    int64_t uid = -1, pid = -1;
+    std::set<uint16_t> forwards;  // ports outside
   };
   using Reply = Result<nlohmann::json>;
 
@@ -94,6 +99,41 @@ class Supervisor {
   std::unique_ptr<OutputPump> MakePump(SessionCommand& command, UniqueFd source, bool error);
   void EndOverLimit(const std::string& why);
 
+  // supervisor_approvals.cc: what a person is asked.
+  void AskAboutConnection(const NetworkQuestion& question);
+  Reply ListApprovals() const;
+  Reply Approve(uint64_t client, const nlohmann::json& message);
+  Reply Deny(uint64_t client, const nlohmann::json& message);
+  Result<Approval*> FindApproval(const nlohmann::json& message);
+  Approval* Ask(Approval approval, const std::string& policy_digest);
+  Status Grant(const Approval& approval, const AskEffect& effect, NetworkAnswer::Scope scope);
+  Status CloseApproval(const Approval& approval, SessionEventType type, nlohmann::json members);
+  void Refuse(const Approval& approval, NetworkAnswer::Scope scope, const std::string& why);
+  void ExpireApprovals();
+  void EndApprovals();
+  void TellOfApproval(const nlohmann::json& event);
+
+  // supervisor_asking.cc: ask.sock, where programs inside ask.
+  struct Asker {
+    UniqueFd socket;
+    uint32_t tag = 0;
+    std::string line;
+    bool asked = false;
+    int64_t until_ms = 0;  // for its line
+  };
+  Status OfferAsking(policy::RunPlan& plan);
+  Status ListenForAskers();
+  void OnAsker();
+  void OnAskerBytes(uint64_t asker);
+  void TakeAsk(uint64_t asker, std::string_view line);
+  void AnswerAsker(uint64_t asker, bool granted, const std::string& text);
+  void DropAsker(uint64_t asker);
+  void DropLateAskers(int64_t now_ms);
+
+  // supervisor_ports.cc
+  Reply Forward(uint64_t client, const nlohmann::json& message);
+  void EndForwards(const std::set<uint16_t>& ports);
+
   // supervisor_requests.cc: clients.
   void OnConnection();
   void OnMessages(uint64_t client, uint32_t events);
@@ -108,7 +148,9 @@ class Supervisor {
 
   SessionDirectory directory_;
   UniqueFd lock_;
+  const runtime::Runtimes* runtimes_ = nullptr;
   OpenRequest request_;
+  policy::Profile profile_;  // as the sandbox runs, with what was granted since
   Record record_;
   policy::Limits limits_;
   std::vector<std::string> mount_targets_;
@@ -117,7 +159,10 @@ class Supervisor {
   std::optional<TranscriptWriter> transcript_;
   std::optional<LayerMeter> meter_;
   Reactor reactor_;
-  UniqueFd listener_, signals_, commands_directory_;
+  UniqueFd listener_, signals_, commands_directory_, ask_listener_;
+  std::optional<Approvals> approvals_;
+  std::map<uint64_t, Asker> askers_;
+  uint64_t last_asker_ = 0;
   uint32_t run_tag_ = 0;
   std::map<uint64_t, Connection> connections_;
   std::map<uint32_t, std::unique_ptr<SessionCommand>> commands_;

@@ -65,6 +65,8 @@ void Supervisor::OnConnection() {
   }
   const uint64_t client = ++last_connection_;
   Connection& connection = connections_.try_emplace(client, std::move(socket)).first->second;
+  connection.uid = peer.uid;
+  connection.pid = peer.pid;
   connection.tag =
       reactor_.Add(connection.channel.fd(), EPOLLIN, [this, client](uint32_t events) { OnMessages(client, events); });
 }
@@ -98,7 +100,8 @@ void Supervisor::Process(uint64_t client) {
     if (found == connections_.end() || found->second.waiting.empty()) return;
     // While one client holds the session, what would change it waits.
     const std::string name = found->second.waiting.front().body.value("request", "");
-    const bool changes = name != "status" && name != "note" && name != "stop" && name != "detach";
+    const bool changes = name != "status" && name != "note" && name != "stop" && name != "detach" &&
+                         name != "approvals" && name != "approve" && name != "deny";
     if (held_by_ != 0 && held_by_ != client && changes) return;
     Message message = std::move(found->second.waiting.front());
     found->second.waiting.pop_front();
@@ -130,7 +133,7 @@ void Supervisor::Answer(uint64_t client, Message message) {
 
 Supervisor::Reply Supervisor::Dispatch(uint64_t client, const std::string& name, const json& message,
                                        std::vector<UniqueFd>& fds) {
-  if (name != "status") {
+  if (name != "status" && name != "approvals") {
     connections_.at(client).uses = true;  // looking at a session does not keep it alive
     last_used_ms_ = MonotonicNanos() / 1'000'000;
   }
@@ -186,6 +189,10 @@ Supervisor::Reply Supervisor::Dispatch(uint64_t client, const std::string& name,
     SaveRecord();
     return json::object();
   }
+  if (name == "approvals") return ListApprovals();
+  if (name == "approve") return Approve(client, message);
+  if (name == "deny") return Deny(client, message);
+  if (name == "forward") return Forward(client, message);
   if (name == "extend") {
     int64_t idle_ms = record_.idle_ms, ttl_ms = record_.ttl_ms;
     CAISSON_TRY_VOID(
@@ -274,6 +281,7 @@ void Supervisor::Disconnect(uint64_t client) {
   if (found == connections_.end()) return;
   reactor_.Remove(found->second.tag);
   const std::set<uint32_t> attached = std::move(found->second.commands);
+  EndForwards(found->second.forwards);
   if (found->second.uses) last_used_ms_ = MonotonicNanos() / 1'000'000;
   connections_.erase(found);
   for (const uint32_t number : attached) {

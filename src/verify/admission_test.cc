@@ -58,6 +58,8 @@ std::vector<Change> Changes() {
       {"network.credentials", [](RunPlan& plan) { plan.profile.network.credentials = {"github"}; }},
       {"network.ask", [](RunPlan& plan) { plan.profile.network.ask = true; }},
       {"network.limits.bytes", [](RunPlan& plan) { plan.profile.network.limits.bytes = 1; }},
+      {"approvals.network", [](RunPlan& plan) { plan.profile.approvals.kinds[0] = policy::Escalation::kAsk; }},
+      {"approvals.wait_ms", [](RunPlan& plan) { plan.profile.approvals.wait_ms = 1; }},
       {"network.private_ranges", [](RunPlan& plan) { plan.profile.network.private_ranges = {"10.0.0.0/8"}; }},
       {"network.hosts",
        [](RunPlan& plan) {

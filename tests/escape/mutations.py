@@ -76,4 +76,6 @@ SESSION_MUTATIONS = [
     Mutation("host_drift", "apply does not ask whether the host changed an entry since the session began", ["K02"], unique=True),
     Mutation("no_host_git", "the host's git looks at the session's tree", ["K05"], unique=True),
     Mutation("inert_output", "output is shown as the workload wrote it", ["K09"], unique=True),
+    Mutation("bound_approval", "an approval is granted whatever the policy has become since it was asked for", ["K15"], unique=True),
+    Mutation("prompt_channel", "questions to the approver are written to the workload's terminal", ["K18"], unique=True),
 ]

@@ -3,8 +3,8 @@ looked at, replayed and applied with the command line, as a person would. Each r
 somebody who does the same without the wall.
 
 Some walls are races or crashes that only a test inside the program can time: those rows name tests of session_test.
-Without a row: questions to an approver (a session asks none yet), and writes during a diff (the session is paused, which
-the tests of live runs show).
+Without a row: writes during a diff (the session is paused, which the tests of live runs show). Questions to an approver have
+theirs in asking_rows_test.py.
 """
 
 import contextlib
@@ -430,18 +430,49 @@ class K12Gap(SessionRow):
         self.assertIn(b"not kept", messages)
 
 
+class K19Writers(SessionRow):
+    """Case 65: two terminals that both would type."""
+
+    def test_one_types(self):
+        session = self.open()
+        terminals = []
+        for arguments in (["exec", session, "-t", "--", "cat"], ["attach", session]):
+            ours, theirs = pty.openpty()
+            terminals.append(ours)
+            self.addCleanup(os.close, ours)
+            client = subprocess.Popen([BINARY, "session", *arguments], env=self.environment, stdin=theirs, stdout=theirs, stderr=theirs)
+            os.close(theirs)
+            self.addCleanup(client.wait)
+            self.addCleanup(client.kill)
+            os.write(ours, b"from %d\r" % len(terminals))
+            shown, deadline = b"", time.monotonic() + 20
+            expected = b"from 1\r\nfrom 1" if len(terminals) == 1 else b"only watches"
+            while expected not in shown and time.monotonic() < deadline:
+                if select.select([ours], [], [], 1)[0]:
+                    shown += os.read(ours, 1 << 16)
+            self.assertIn(expected, shown, "the control: the first one types" if len(terminals) == 1 else "")
+        os.write(terminals[1], b"from the second\r")
+        os.write(terminals[0], b"again\r")
+        shown, deadline = b"", time.monotonic() + 20
+        while shown.count(b"again") < 2 and time.monotonic() < deadline:
+            if select.select([terminals[0]], [], [], 1)[0]:
+                shown += os.read(terminals[0], 1 << 16)
+        self.assertEqual((shown.count(b"again"), shown.count(b"from the second")), (2, 0))
+
+
 class Mutations(unittest.TestCase):
     """Without the wall, the rows named for it must fail."""
 
     def test_every_wall_is_missed(self):
         if not os.access(MUTANT, os.X_OK):
             skip("mutation", f"{MUTANT} is not built; ./dev test builds it")
+        files = [pathlib.Path(__file__), pathlib.Path(__file__).with_name("asking_rows_test.py")]
         for mutation in SESSION_MUTATIONS:
             for row in mutation.rows:
-                name = next(name for name in globals() if name.startswith(row))
+                file, name = next((file, found[0]) for file in files if (found := re.findall(rf"(?m)^class ({row}\w+)", file.read_text())))
                 environment = os.environ | {"CAISSON_BIN": str(MUTANT), "CAISSON_MUTATE": mutation.wall}
                 run = subprocess.run(
-                    [sys.executable, "-B", __file__, name], env=environment, capture_output=True, text=True, timeout=900
+                    [sys.executable, "-B", file, name], env=environment, capture_output=True, text=True, timeout=900
                 )
                 with self.subTest(mutation.wall, row=row):
                     self.assertIn("FAILED (", run.stderr, f"{row} does not notice that {mutation.wall} is gone")

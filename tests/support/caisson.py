@@ -97,10 +97,12 @@ class Workbench:
         self.intake = self.root / "caisson-intake"  # unpacks archives; the program looks for it beside itself
         egress = self.root / "caisson-egress"  # relays for sandboxes with a network; likewise
         agent = self.root / "caisson-agent"  # the witness inside containers; likewise
+        ask = self.root / "caisson-ask"  # what programs in sessions ask with; likewise
         # A stock kernel's guest has the program alone.
         for source, copy in ((find_binary(), self.binary), (find_binary().with_name("caisson-intake"), self.intake),
                              (find_binary().with_name("caisson-egress"), egress),
-                             (find_binary().with_name("caisson-agent"), agent)):  # fmt: skip
+                             (find_binary().with_name("caisson-agent"), agent),
+                             (find_binary().with_name("caisson-ask"), ask)):  # fmt: skip
             if copy != self.binary and not source.exists():
                 continue
             shutil.copyfile(source, copy)

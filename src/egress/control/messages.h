@@ -6,7 +6,8 @@
 // The owner speaks first: Settings, then any number of Rule, Grant, HostEntry, Nameserver, DnsSockets, ProxyListener,
 // HostPort and Forward, then Start. The egress process confines itself and answers Ready or Fault. From then on it asks
 // for listeners with Bind, which the owner answers with Listener, for sockets with Need, which the owner answers with
-// InsideSocket, and reports Events. The owner may send further Forwards and Unforwards. When a command has ended, the
+// InsideSocket, and reports Events. The owner may send further Forwards and Unforwards, and allow Rules besides those
+// that it began with. When a command has ended, the
 // owner sends Settle to bring the record up to date, and the egress process answers Settled. Finish asks the egress
 // process to send its Totals and exit; it also exits when the connection closes.
 //
@@ -256,7 +257,8 @@ struct Attended {
 // The answer to Ask.
 struct Verdict {
   static constexpr Kind kKind = Kind::kVerdict;
-  enum Scope : uint8_t { kDeny, kOnce, kSession };
+  // kDenyOnce: the connections that wait are denied, and the next one is asked about again.
+  enum Scope : uint8_t { kDeny, kOnce, kSession, kDenyOnce };
   uint32_t id = 0;
   uint8_t scope = kDeny;
 

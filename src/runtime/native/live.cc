@@ -48,6 +48,19 @@ class NativeLiveRun : public LiveRun {
   Status Pause() override { return supervision_ ? supervision_->Pause() : Status(IsClosed()); }
   Status Resume() override { return supervision_ ? supervision_->Resume() : Status(IsClosed()); }
 
+  Status AnswerNetwork(const NetworkAnswer& answer) override {
+    return supervision_ ? supervision_->AnswerNetwork(answer) : Status(IsClosed());
+  }
+  Status AllowNetwork(const std::string& rule, const std::string& label) override {
+    return supervision_ ? supervision_->AllowNetwork(rule, label) : Status(IsClosed());
+  }
+  Status Forward(UniqueFd listener, uint16_t port, uint16_t inside_port) override {
+    return supervision_ ? supervision_->Forward(std::move(listener), port, inside_port) : Status(IsClosed());
+  }
+  Status EndForward(uint16_t port) override {
+    return supervision_ ? supervision_->EndForward(port) : Status(IsClosed());
+  }
+
   Result<UniqueFd> OpenFile(const std::string& path, OpenFor use, mode_t mode) override {
     if (!sandbox_) return IsClosed();
     return sandbox_->files().Open(path, use, mode);

@@ -226,7 +226,10 @@ Result<LoweredPlan> Lower(policy::RunPlan plan, const policy::RuntimeDescription
     if (plan.image->root) spec.root = Lower(*std::move(plan.image->root));
     lowered_plan.environment = Merge(std::move(plan.image->environment), lowered_plan.environment);
   }
-  if (spec.network) spec.network->attended = plan.attended && plan.profile.network.ask;
+  if (spec.network) {
+    spec.network->attended = plan.attended && plan.profile.network.ask;
+    spec.network->ask_ms = static_cast<uint32_t>(plan.profile.approvals.wait_ms);
+  }
   for (policy::PlannedForward& forward : plan.forwards)
     spec.network->forwards.push_back({std::move(forward.listener), forward.port, forward.inside_port});
   for (policy::PlannedCredential& planned : plan.credentials) {
