@@ -2,7 +2,8 @@
 """Every benchmark of Caisson: ./dev bench [PART…] [OPTIONS].
 
     ./dev bench                     all parts
-    ./dev bench start steady        these: start, python, steady, density, service, queue
+    ./dev bench start steady        these: start, python, steady, density, service, sessions,
+                                    queue
     ./dev bench --rounds 300        three times as many rounds as usual, in all parts
     ./dev bench --publish           and put the tables and the plot into the documents (all parts, nothing quick)
     ./dev bench peers               fetch the peers that Debian does not install (below build/peers)
@@ -30,11 +31,13 @@ import publish
 import python_files
 import queue_store
 import service
+import sessions
 import start
 import steady
 from measure import CAISSON, ROOT, RUNS, caisson_version
 
-PARTS = {"start": start, "python": python_files, "steady": steady, "density": density, "service": service, "queue": queue_store}
+PARTS = {"start": start, "python": python_files, "steady": steady, "density": density, "service": service, "sessions": sessions,
+         "queue": queue_store}
 QUICK_ROUNDS = 2
 
 

@@ -57,6 +57,7 @@ struct InsideFileInfo {
   int64_t size = 0;
   int64_t modified_ns = 0;  // since the epoch
   std::string link_target;  // of a symbolic link
+  mode_t target_mode = 0;   // of what a symbolic link leads to inside; 0: nothing
 };
 
 enum class OpenFor : uint8_t { kReading, kWriting };  // kWriting creates the file, or truncates it

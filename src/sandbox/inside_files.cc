@@ -37,13 +37,12 @@ bool IsMadeUp(int fd) {
          info.f_type == CGROUP_SUPER_MAGIC || info.f_type == CGROUP2_SUPER_MAGIC;
 }
 
-InsideFileInfo InfoOf(std::string name, const struct stat& info, std::string target) {
+InsideFileInfo InfoOf(std::string name, const struct stat& info) {
   InsideFileInfo result;
   result.name = std::move(name);
   result.mode = info.st_mode;
   result.size = info.st_size;
   result.modified_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
-  result.link_target = std::move(target);
   return result;
 }
 
@@ -89,6 +88,17 @@ UniqueFd InsideFiles::Resolve(const std::string& path, int flags, mode_t mode) c
   return UniqueFd(linux_sys::OpenAt2(root_, path.c_str(), how));
 }
 
+InsideFileInfo InsideFiles::Describe(int parent, const std::string& path, std::string name,
+                                     const struct stat& info) const {
+  InsideFileInfo result = InfoOf(std::move(name), info);
+  if (!S_ISLNK(info.st_mode)) return result;
+  result.link_target = ReadLink(parent, result.name.c_str());
+  struct stat target {};
+  const UniqueFd there = Resolve(path, O_PATH);
+  if (there && ::fstat(there.get(), &target) == 0) result.target_mode = target.st_mode;
+  return result;
+}
+
 Result<UniqueFd> InsideFiles::Open(const std::string& path, OpenFor use, mode_t mode) const {
   const FileOwner as_owner(owner_);
   if (!as_owner.holds()) return Error::System(EPERM, "act as the sandbox's user");
@@ -129,13 +139,12 @@ Result<InsideFileInfo> InsideFiles::Stat(const std::string& path) const {
   struct stat info {};
   if (path == "/") {
     if (::fstat(root_, &info) != 0) return Failed(errno, "stat", path);
-    return InfoOf("/", info, "");
+    return InfoOf("/", info);
   }
   CAISSON_TRY(Place place, Find(path));
   if (::fstatat(place.parent.get(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
     return Failed(errno, "stat", path);
-  std::string target = S_ISLNK(info.st_mode) ? ReadLink(place.parent.get(), place.name.c_str()) : "";
-  return InfoOf(std::move(place.name), info, std::move(target));
+  return Describe(place.parent.get(), path, std::move(place.name), info);
 }
 
 Result<std::vector<InsideFileInfo>> InsideFiles::List(const std::string& path) const {
@@ -153,7 +162,7 @@ Result<std::vector<InsideFileInfo>> InsideFiles::List(const std::string& path) c
     struct stat info {};
     const int at = ::dirfd(directory.get());
     if (::fstatat(at, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
-    entries.push_back(InfoOf(entry->d_name, info, S_ISLNK(info.st_mode) ? ReadLink(at, entry->d_name) : ""));
+    entries.push_back(Describe(at, path + "/" + entry->d_name, entry->d_name, info));
   }
   if (errno != 0) return Failed(errno, "list", path);
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -168,8 +177,11 @@ Status InsideFiles::MakeDirectories(const std::string& path, mode_t mode) const 
     const std::string part = path.substr(0, end);
     if (!Resolve(part, O_PATH | O_DIRECTORY)) {
       CAISSON_TRY(const Place place, Find(part));
-      if (::mkdirat(place.parent.get(), place.name.c_str(), mode & 0777) != 0 && errno != EEXIST)
-        return Failed(errno, "make the directory", part);
+      if (::mkdirat(place.parent.get(), place.name.c_str(), mode & 0777) != 0) {
+        const int error = errno;
+        // Made meanwhile, or something that is no directory and leads to none.
+        if (error != EEXIST || !Resolve(part, O_PATH | O_DIRECTORY)) return Failed(error, "make the directory", part);
+      }
     }
     if (end == std::string::npos) return {};
   }

@@ -8,6 +8,7 @@
 // Runs: supervisor.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -41,6 +42,8 @@ class InsideFiles {
   // The directory that holds the last component, and that component, which is never ".." or empty.
   Result<Place> Find(const std::string& path) const;
   UniqueFd Resolve(const std::string& path, int flags, mode_t mode = 0) const;
+  // Describes an entry of the directory `parent`; `path` is its path inside.
+  InsideFileInfo Describe(int parent, const std::string& path, std::string name, const struct stat& info) const;
 
   int root_;
   std::optional<uid_t> owner_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/words.h"
 #include "policy/syntax.h"
@@ -77,6 +78,21 @@ Result<OpenBody> ReadOpenBody(const json& body) {
   return open;
 }
 
+Result<ForkBody> ReadForkBody(const json& body) {
+  CAISSON_TRY_VOID(verify::ExpectObject(body, "", {"name", "labels", "idle_ms", "ttl_ms"}));
+  ForkBody fork;
+  CAISSON_TRY_VOID(verify::ReadOptional(body, "", "name", fork.name, ReadName));
+  if (const json* labels = verify::FindMember(body, "labels")) {
+    CAISSON_TRY(fork.labels, verify::ReadLabels(*labels, "labels"));
+  }
+  for (const auto& [name, value] : {std::pair{"idle_ms", &fork.idle_ms}, std::pair{"ttl_ms", &fork.ttl_ms}}) {
+    const json* member = verify::FindMember(body, name);
+    if (member == nullptr) continue;
+    CAISSON_TRY(*value, verify::ReadInteger(*member, name, 1000, policy::kMaxTimeoutMs));
+  }
+  return fork;
+}
+
 Result<ExecBody> ReadExecBody(const json& body) {
   CAISSON_TRY_VOID(
       verify::ExpectObject(body, "", {"argv", "command", "env", "cwd", "stdin", "stdin_open", "timeout_ms", "user"}));
@@ -93,11 +109,12 @@ Result<ExecBody> ReadExecBody(const json& body) {
     line["argv"] = *argv;
   }
   if (const json* env = verify::FindMember(body, "env")) line["env"] = *env;
-  CAISSON_TRY(verify::CommandLine words, verify::ReadCommandLine(line, ""));
+  CAISSON_TRY(verify::CommandLine words, verify::ReadCommandLine(line, "", session::kMostArgvEnvBytes));
   exec.command.argv = std::move(words.argv);
   exec.command.env = std::move(words.env);
-  CAISSON_TRY_VOID(
-      verify::ReadOptional(body, "", "cwd", exec.command.cwd, verify::ReadText, policy::FaultInWorkingDirectory));
+  CAISSON_TRY_VOID(verify::ReadOptional(body, "", "cwd", exec.command.cwd, verify::ReadText, policy::FaultInPath));
+  // The sandbox's own tree has no other root: any path inside will do.
+  if (exec.command.cwd.front() != '/') exec.command.cwd = "/workspace/" + exec.command.cwd;
   if (const json* input = verify::FindMember(body, "stdin")) {
     CAISSON_TRY(exec.input, verify::ReadFileBytes(*input, "stdin"));
     exec.command.input = true;

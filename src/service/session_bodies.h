@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,14 @@ struct OpenBody {
   std::vector<verify::SourceFile> files;  // what /workspace begins with
 };
 Result<OpenBody> ReadOpenBody(const nlohmann::json& body);
+
+// What a fork has of its own; everything else is as in the session it begins with.
+struct ForkBody {
+  std::string name;
+  std::optional<std::map<std::string, std::string>> labels;
+  std::optional<int64_t> idle_ms, ttl_ms;
+};
+Result<ForkBody> ReadForkBody(const nlohmann::json& body);
 
 struct ExecBody {
   session::CommandRequest command;

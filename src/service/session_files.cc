@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "linux/files.h"
 #include "service/engine.h"
+#include "service/session_paths.h"
 #include "service/sessions.h"
 #include "session/json_bytes.h"
 
@@ -29,41 +30,51 @@ const char* TypeOf(mode_t mode) {
   return S_ISLNK(mode) ? "link" : "other";
 }
 
-// A supervisor's errors of system calls are about the path that the caller named, not about the service.
+json EntryOf(const session::RemoteFile& file) {
+  json entry = {{"name", session::BytesToJson(std::string_view(file.name))},
+                {"type", TypeOf(file.mode)},
+                {"mode", file.mode & 07777U},
+                {"size", file.size},
+                {"modified_at", UtcTime(file.modified_ns / 1'000'000)}};
+  if (S_ISLNK(file.mode)) {
+    entry["link_target"] = session::BytesToJson(std::string_view(file.link_target));
+    // What it leads to, inside: null where that does not exist.
+    entry["target_type"] = file.target_mode == 0 ? json() : json(TypeOf(file.target_mode));
+  }
+  return entry;
+}
+
+}  // namespace
+
 Error AboutPath(Error error) {
   if (error.kind != ErrorKind::kSystem) return error;
-  switch (error.errno_value) {
+  const int number = error.errno_value;
+  switch (number) {
     case ENOENT:
-      return Error::NotFound("there is no such file");
+      return {ErrorKind::kNotFound, number, "there is no such file"};
     case EISDIR:
-      return Error::Conflict("this is a directory; its entries are at files?list=PATH");
+      return {ErrorKind::kConflict, number, "this is a directory; its entries are at files?list=PATH"};
     case ENOTDIR:
-      return Error::Conflict("a part of the path is not a directory");
+      return {ErrorKind::kConflict, number, "a part of the path is not a directory"};
+    case EEXIST:
+      return {ErrorKind::kConflict, number, "there is a file of this name"};
     case ENOSPC:
     case EDQUOT:
-      return Error::Exhausted("the session has no room left for it");
+      return {ErrorKind::kExhausted, number, "the session has no room left for it"};
     case EACCES:
     case EPERM:
     case EROFS:
     case EBUSY:
-      return Error::Denied("the inside user may not do that there");
+      return {ErrorKind::kDenied, number, "the inside user may not do that there"};
     case ENAMETOOLONG:
     case ELOOP:
     case EXDEV:
     case EINVAL:
-      return Error::Invalid("path: " + error.message);
+      return {ErrorKind::kInvalid, number, "path: " + error.message};
     default:
       return error;
   }
 }
-
-template <typename T>
-Result<T> AboutPath(Result<T> result) {
-  if (result) return result;
-  return AboutPath(std::move(result).error());
-}
-
-}  // namespace
 
 Result<SessionFile> Sessions::OpenFile(const Caller& caller, const std::string& id, const std::string& path) {
   CAISSON_TRY(session::Client client, ConnectTo(caller, Right::kRead, id));
@@ -71,7 +82,7 @@ Result<SessionFile> Sessions::OpenFile(const Caller& caller, const std::string& 
   CAISSON_TRY(file.file, AboutPath(client.OpenFile(path, false)));
   struct stat info {};
   if (::fstat(file.file.get(), &info) != 0) return Error::System(errno, "stat a session's file");
-  if (S_ISDIR(info.st_mode)) return Error::Conflict("this is a directory; its entries are at files?list=PATH");
+  if (S_ISDIR(info.st_mode)) return AboutPath(Error::System(EISDIR, path));
   if (!S_ISREG(info.st_mode)) return Error::Conflict("this is not a regular file");
   file.bytes = info.st_size;
   file.mode = info.st_mode & 07777;
@@ -107,7 +118,10 @@ Status Sessions::PutFile(const Caller& caller, const std::string& id, const std:
   CAISSON_TRY_VOID(CheckDisk(id, record, client, bytes));
   const std::string parent = path.substr(0, path.rfind('/'));
   if (!parent.empty()) {
-    if (const Status made = client.MakeDirectories(parent, 0755); !made) return AboutPath(made.error());
+    Status made = client.MakeDirectories(parent, 0755);
+    // What is in the way is a part of the path, not the file itself.
+    if (!made && made.error().errno_value == EEXIST) return AboutPath(Error::System(ENOTDIR, parent));
+    if (!made) return AboutPath(std::move(made).error());
   }
   CAISSON_TRY(const UniqueFd file, AboutPath(client.OpenFile(path, true, mode < 0 ? 0644 : static_cast<mode_t>(mode))));
   struct stat info {};
@@ -133,24 +147,29 @@ Status Sessions::PutFile(const Caller& caller, const std::string& id, const std:
 Status Sessions::RemoveFile(const Caller& caller, const std::string& id, const std::string& path) {
   CAISSON_TRY(session::Client client, ConnectTo(caller, Right::kSubmit, id));
   CAISSON_TRY_VOID(AboutPath(client.Stat(path)));
-  if (const Status removed = client.Remove(path); !removed) return AboutPath(removed.error());
-  return {};
+  return AboutPath(client.Remove(path));
 }
 
 Result<json> Sessions::ListFiles(const Caller& caller, const std::string& id, const std::string& path) {
   CAISSON_TRY(session::Client client, ConnectTo(caller, Right::kRead, id));
   CAISSON_TRY(const std::vector<session::RemoteFile> files, AboutPath(client.List(path)));
   json entries = json::array();
-  for (const session::RemoteFile& file : files) {
-    json entry = {{"name", session::BytesToJson(std::string_view(file.name))},
-                  {"type", TypeOf(file.mode)},
-                  {"mode", file.mode & 07777U},
-                  {"size", file.size},
-                  {"modified_at", UtcTime(file.modified_ns / 1'000'000)}};
-    if (S_ISLNK(file.mode)) entry["link_target"] = session::BytesToJson(std::string_view(file.link_target));
-    entries.push_back(std::move(entry));
-  }
+  for (const session::RemoteFile& file : files) entries.push_back(EntryOf(file));
   return json{{"path", session::BytesToJson(std::string_view(path))}, {"entries", std::move(entries)}};
+}
+
+Result<json> Sessions::StatFile(const Caller& caller, const std::string& id, const std::string& path) {
+  CAISSON_TRY(session::Client client, ConnectTo(caller, Right::kRead, id));
+  CAISSON_TRY(const session::RemoteFile file, AboutPath(client.Stat(path)));
+  json entry = EntryOf(file);
+  entry["path"] = session::BytesToJson(std::string_view(path));
+  return entry;
+}
+
+Status Sessions::MakeDirectory(const Caller& caller, const std::string& id, const std::string& path, int64_t mode) {
+  CAISSON_TRY(session::Client client, ConnectTo(caller, Right::kSubmit, id));
+  CAISSON_TRY_VOID(AboutPath(client.MakeDirectories(path, mode < 0 ? 0755 : static_cast<mode_t>(mode))));
+  return client.Note("file_in", {{"path", session::BytesToJson(std::string_view(path))}, {"type", "directory"}});
 }
 
 Result<Document> Sessions::Recorded(const Caller& caller, const std::string& id, const char* name) {

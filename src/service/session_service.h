@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -45,6 +46,13 @@ struct SessionOutput {
   bool ended = false;  // the command ended, and nothing follows
 };
 
+class SessionArchive {
+ public:
+  virtual ~SessionArchive() = default;
+  // The next bytes; none at the end.
+  virtual Result<std::string> Read() = 0;
+};
+
 class SessionService {
  public:
   virtual ~SessionService() = default;
@@ -52,6 +60,9 @@ class SessionService {
   virtual Result<OpenedSession> Open(const Caller& caller, std::string_view body,
                                      const std::string& idempotency_key) = 0;
   virtual Result<nlohmann::json> Show(const Caller& caller, const std::string& id) = 0;
+  // Opens another session that begins with the changes of this one.
+  virtual Result<OpenedSession> Fork(const Caller& caller, const std::string& id, const nlohmann::json& body,
+                                     const std::string& idempotency_key) = 0;
   // The latest first.
   virtual Result<std::vector<nlohmann::json>> List(const Caller& caller, const SessionFilter& filter) = 0;
   // Ends it; the changes, the transcript and the events stay until Remove.
@@ -80,6 +91,16 @@ class SessionService {
                          std::string_view memory, int64_t bytes, int64_t mode) = 0;
   virtual Status RemoveFile(const Caller& caller, const std::string& id, const std::string& path) = 0;
   virtual Result<nlohmann::json> ListFiles(const Caller& caller, const std::string& id, const std::string& path) = 0;
+  // Does not follow a link in the last place.
+  virtual Result<nlohmann::json> StatFile(const Caller& caller, const std::string& id, const std::string& path) = 0;
+  // With those above it; one that exists is no error.
+  virtual Status MakeDirectory(const Caller& caller, const std::string& id, const std::string& path, int64_t mode) = 0;
+  // A tar file of what is at `path`, made while it is read.
+  virtual Result<std::unique_ptr<SessionArchive>> OpenArchive(const Caller& caller, const std::string& id,
+                                                              const std::string& path) = 0;
+  // Unpacks a tar file, bare or compressed, below the directory `path`. It is in `memory`, or in the file `source`.
+  virtual Result<nlohmann::json> PutArchive(const Caller& caller, const std::string& id, const std::string& path,
+                                            int source, std::string_view memory) = 0;
 
   virtual Result<nlohmann::json> Diff(const Caller& caller, const std::string& id, bool patch) = 0;
   virtual Result<nlohmann::json> Apply(const Caller& caller, const std::string& id, const nlohmann::json& body) = 0;

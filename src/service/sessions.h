@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,9 @@
 
 namespace caisson::service {
 
+// In a session's directory: whose it is.
+inline constexpr char kOwnerFile[] = "service.json";
+
 class Sessions : public SessionService {
  public:
   // Finds the sessions of an earlier service. `program` is the caisson program that supervises new ones. `context`
@@ -31,6 +35,8 @@ class Sessions : public SessionService {
   static Result<std::unique_ptr<Sessions>> Start(ServiceContext& context, std::string program);
 
   Result<OpenedSession> Open(const Caller& caller, std::string_view body, const std::string& idempotency_key) override;
+  Result<OpenedSession> Fork(const Caller& caller, const std::string& id, const nlohmann::json& body,
+                             const std::string& idempotency_key) override;
   Result<nlohmann::json> Show(const Caller& caller, const std::string& id) override;
   Result<std::vector<nlohmann::json>> List(const Caller& caller, const SessionFilter& filter) override;
   Result<nlohmann::json> Stop(const Caller& caller, const std::string& id) override;
@@ -50,6 +56,12 @@ class Sessions : public SessionService {
                  std::string_view memory, int64_t bytes, int64_t mode) override;
   Status RemoveFile(const Caller& caller, const std::string& id, const std::string& path) override;
   Result<nlohmann::json> ListFiles(const Caller& caller, const std::string& id, const std::string& path) override;
+  Result<nlohmann::json> StatFile(const Caller& caller, const std::string& id, const std::string& path) override;
+  Status MakeDirectory(const Caller& caller, const std::string& id, const std::string& path, int64_t mode) override;
+  Result<std::unique_ptr<SessionArchive>> OpenArchive(const Caller& caller, const std::string& id,
+                                                      const std::string& path) override;
+  Result<nlohmann::json> PutArchive(const Caller& caller, const std::string& id, const std::string& path, int source,
+                                    std::string_view memory) override;
 
   Result<nlohmann::json> Diff(const Caller& caller, const std::string& id, bool patch) override;
   Result<nlohmann::json> Apply(const Caller& caller, const std::string& id, const nlohmann::json& body) override;
@@ -94,8 +106,10 @@ class Sessions : public SessionService {
   Status CheckRoom(const Caller& caller, Lock& lock);
   // Replaces the project by its canonical path.
   Status JudgeProject(const Caller& caller, std::string& project) const;
-  Result<session::Record> Begin(const Caller& caller, std::string_view body, const std::string& key,
-                                const session::SessionDirectory& directory);
+  // Makes the directory of a new session and calls `begin`, which starts its supervisor there.
+  using Beginning = std::function<Result<session::Record>(const session::SessionDirectory&)>;
+  Result<OpenedSession> Create(const Caller& caller, const std::string& key, const std::string& digest,
+                               const Beginning& begin);
   Status StopSupervisor(const session::SessionDirectory& directory, const std::string& reason);
   Status EndOf(const session::SessionDirectory& directory, session::Record& record);
   Status RecordInAudit(const Caller& caller, audit::SessionStep::Step step, const session::Record& record);

@@ -26,6 +26,8 @@ Result<RemoteFile> ReadFile(const json& value) {
   CAISSON_TRY(file.modified_ns,
               verify::ReadRequired(value, "", "modified_ns", verify::ReadInteger, INT64_MIN, INT64_MAX));
   CAISSON_TRY(file.link_target, verify::ReadRequired(value, "", "link_target", BytesFromJson));
+  CAISSON_TRY(const int64_t target, verify::ReadRequired(value, "", "target_mode", verify::ReadInteger, 0, INT32_MAX));
+  file.target_mode = static_cast<mode_t>(target);
   return file;
 }
 

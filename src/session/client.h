@@ -25,6 +25,7 @@ struct RemoteFile {
   int64_t size = 0;
   int64_t modified_ns = 0;
   std::string link_target;
+  mode_t target_mode = 0;  // of what a link leads to; 0: nothing
 };
 
 // A command that this client started or attached to, with its ends of the streams; an invalid one is not there.

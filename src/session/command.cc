@@ -84,7 +84,7 @@ Result<CommandRequest> ReadCommandRequest(const json& message) {
     bytes += names[i].size() + values[i].size() + 10;
     request.env.emplace_back(std::move(names[i]), std::move(values[i]));
   }
-  if (bytes > verify::kMaxArgvEnvBytes)
+  if (bytes > kMostArgvEnvBytes)
     return Error::Invalid("the command and its environment are too long: use a file or standard input");
   CAISSON_TRY_VOID(verify::ReadOptional(message, "", "cwd", request.cwd, BytesFromJson));
   if (request.cwd.empty() || request.cwd[0] != '/') return Error::Invalid("cwd: must be an absolute path");

@@ -19,6 +19,9 @@
 
 namespace caisson::session {
 
+// Three quarters of what the kernel gives a new program (a quarter of an 8 MiB stack) for its words and variables.
+inline constexpr size_t kMostArgvEnvBytes = size_t{3} << 19;
+
 struct CommandRequest {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;

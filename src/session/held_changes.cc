@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "linux/files.h"
 #include "linux/syscalls.h"
 #include "session/stamp.h"
+#include "session/tree_copy.h"
 
 namespace caisson::session {
 
@@ -65,6 +67,23 @@ Result<ApplyReport> HeldChanges::ApplyTo(const Diff& diff, const Record& record,
   CAISSON_TRY(options.stamp, Stamp::Parse(record.stamp.get<std::string>()));
   options.journal_fd = journal_.get();
   return Apply(project_.get(), tree(), diff, options);
+}
+
+Status HeldChanges::CopyTo(const SessionDirectory& fork, const Record& record) const {
+  if (record.workspace_mode == WorkspaceMode::kCopy)
+    return Error::Unsupported("a session with a private copy of its project cannot be forked");
+  const auto copy = [&](int from, const char* name, const CopyLimits& limits) -> Status {
+    CAISSON_TRY(const UniqueFd to, linux_sys::OpenAt(fork.fd(), name, O_RDONLY | O_DIRECTORY));
+    return CopyTree(from, to.get(), limits);
+  };
+  for (const char* name : {"base", "layer", "layer/upper", "layer/work"}) {
+    if (name == std::string_view("base") && !record.workspace.empty()) continue;
+    if (::mkdirat(fork.fd(), name, 0755) != 0) return Error::System(errno, "make the fork's layer");
+  }
+  if (record.workspace.empty()) CAISSON_TRY_VOID(copy(project_.get(), "base", {}));
+  CopyLimits limits;
+  limits.overlay_layer = true;
+  return copy(tree_.get(), "layer/upper", limits);
 }
 
 Status HeldChanges::Note(const SessionDirectory& directory, SessionEventType type, json members) {

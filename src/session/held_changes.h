@@ -27,6 +27,10 @@ class HeldChanges {
   // The journal is this session's; the stamp its record's.
   Result<ApplyReport> ApplyTo(const Diff& diff, const Record& record, ApplyOptions options) const;
 
+  // Gives another session, which is not open yet, the same beginning: the base, where the session has no project, and
+  // the layer. kUnsupported for a private copy of a project.
+  Status CopyTo(const SessionDirectory& fork, const Record& record) const;
+
   // In the session's own log, by its supervisor or, when that is gone, by this process.
   Status Note(const SessionDirectory& directory, SessionEventType type, nlohmann::json members);
   // Ends the session where it lives, and writes down what became of it.

@@ -106,8 +106,6 @@ Status Supervisor::OpenRun(const runtime::Runtimes& runtimes, const OpenImage& o
     limits_ = admitted->plan.limits;
     profile_ = admitted->plan.profile;
     most_ttl_ms_ = std::max(limits_.budget_ms, admitted->plan.profile.limits.budget_ms);
-    mount_targets_.clear();
-    for (const policy::PlannedMount& mount : admitted->plan.mounts) mount_targets_.push_back(mount.target);
     CAISSON_TRY_VOID(OfferAsking(admitted->plan));
     runtime::Runtime& chosen = runtime::Chosen(runtimes, admitted->plan.decision);
     Result<std::unique_ptr<runtime::LiveRun>> run = chosen.Open(std::move(admitted->plan));

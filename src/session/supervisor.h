@@ -153,7 +153,6 @@ class Supervisor {
   policy::Profile profile_;  // as the sandbox runs, with what was granted since
   Record record_;
   policy::Limits limits_;
-  std::vector<std::string> mount_targets_;
   std::unique_ptr<runtime::LiveRun> run_;
   std::optional<SessionEventLog> events_;
   std::optional<TranscriptWriter> transcript_;

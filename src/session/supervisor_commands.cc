@@ -1,5 +1,6 @@
 // The supervisor's commands: starting, following, limiting and recording them.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "base/utf8.h"
-#include "policy/syntax.h"
 #include "session/json_bytes.h"
 #include "session/supervisor.h"
 #include "verify/json_fields.h"
@@ -23,6 +23,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kMostRunning = 256;
+constexpr char kDefaultDirectory[] = "/workspace";
 
 int64_t NowMs() { return MonotonicNanos() / 1'000'000; }
 
@@ -75,11 +76,14 @@ Result<SessionCommand*> Supervisor::FindCommand(const json& message) {
 
 Result<json> Supervisor::Exec(uint64_t client, const json& message, std::vector<UniqueFd>& fds) {
   CAISSON_TRY(CommandRequest request, ReadCommandRequest(message));
-  const bool in_mount = std::any_of(mount_targets_.begin(), mount_targets_.end(), [&](const std::string& target) {
-    return policy::IsAtOrBelow(request.cwd, target);
-  });
-  if (const policy::Fault fault = policy::FaultInWorkingDirectory(request.cwd); fault && !in_mount)
-    return Error::Invalid("-w " + *fault);
+  // Otherwise a missing directory would look like a missing program.
+  if (request.cwd != "/" && request.cwd != kDefaultDirectory) {
+    const Result<runtime::InsideFileInfo> there = run_->Stat(request.cwd);
+    // Paths that end in dots are left to the kernel.
+    const bool named = there || there.error().kind != ErrorKind::kInvalid;
+    if (named && (!there || !S_ISDIR(S_ISLNK(there->mode) ? there->target_mode : there->mode)))
+      return Error::Invalid("cwd: there is no directory " + EscapeForTerminal(request.cwd) + " inside");
+  }
   const auto running =
       std::count_if(commands_.begin(), commands_.end(), [](const auto& entry) { return entry.second->running(); });
   if (static_cast<size_t>(running) >= kMostRunning)

@@ -32,7 +32,8 @@ json ToJson(const runtime::InsideFileInfo& info) {
           {"mode", info.mode},
           {"size", info.size},
           {"modified_ns", info.modified_ns},
-          {"link_target", BytesToJson(std::string_view(info.link_target))}};
+          {"link_target", BytesToJson(std::string_view(info.link_target))},
+          {"target_mode", info.target_mode}};
 }
 
 // What clients may record; everything else the supervisor sees itself.

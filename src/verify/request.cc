@@ -68,7 +68,7 @@ Status ReadEnv(const json& value, const std::string& path, Check& check, size_t&
 
 }  // namespace
 
-Result<CommandLine> ReadCommandLine(const json& value, const std::string& path) {
+Result<CommandLine> ReadCommandLine(const json& value, const std::string& path, size_t most_bytes) {
   Check check;
   CAISSON_TRY(const json* argv, RequireMember(value, path, "argv"));
   size_t cost = 0;
@@ -76,9 +76,9 @@ Result<CommandLine> ReadCommandLine(const json& value, const std::string& path) 
   if (const json* env = FindMember(value, "env")) {
     CAISSON_TRY_VOID(ReadEnv(*env, PathOfMember(path, "env"), check, cost));
   }
-  if (cost > kMaxArgvEnvBytes) {
+  if (cost > most_bytes) {
     return FieldError(path, "argv and env together take " + std::to_string(cost) +
-                                " bytes as the kernel counts them; at most " + std::to_string(kMaxArgvEnvBytes) +
+                                " bytes as the kernel counts them; at most " + std::to_string(most_bytes) +
                                 " are allowed");
   }
   return CommandLine{std::move(check.argv), std::move(check.env)};

@@ -16,8 +16,9 @@ struct CommandLine {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> env;
 };
-// The members `argv` and, if it is there, `env` of the object at `path`.
-Result<CommandLine> ReadCommandLine(const nlohmann::json& value, const std::string& path);
+// The members `argv` and, if it is there, `env` of the object at `path`; together at most `most_bytes`.
+Result<CommandLine> ReadCommandLine(const nlohmann::json& value, const std::string& path,
+                                    size_t most_bytes = kMaxArgvEnvBytes);
 Result<std::vector<std::pair<std::string, std::string>>> ReadEnvironment(const nlohmann::json& value,
                                                                          const std::string& path);
 Result<RequestedLimits> ReadLimits(const nlohmann::json& value, const std::string& path);

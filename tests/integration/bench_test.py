@@ -17,8 +17,9 @@ sys.path.insert(0, str(ROOT / "bench"))
 import plot
 import publish
 
-PARTS = ["start", "python", "steady", "density", "service", "queue"]
-OURS = {"start": "caisson", "python-trivial": "caisson", "steady-gcc": "caisson", "density-start": "alone", "service-sqlite": "sandbox"}
+PARTS = ["start", "python", "steady", "density", "service", "sessions", "queue"]
+OURS = {"start": "caisson", "python-trivial": "caisson", "steady-gcc": "caisson", "density-start": "alone", "service-sqlite": "sandbox",
+        "sessions-exec": "session"}
 
 
 class BenchTest(unittest.TestCase):

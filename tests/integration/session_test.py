@@ -210,7 +210,8 @@ class Commands(Sessions):
         self.run_in("work", "no-such-program", code=127)
         self.run_in("work", "/workspace/a.txt", code=126)
         self.run_in("work", "sh", "-c", "kill -TERM $$", code=143)
-        self.run_in("work", "true", flags=["-w", "/etc"], code=125)
+        self.run_in("work", "true", flags=["-w", "/no/such"], code=125)
+        self.assertEqual(self.run_in("work", "pwd", flags=["-w", "/usr/bin"]), "/usr/bin\n")
         self.assertEqual(self.run_in("work", "sh", "-c", "echo $GIVEN $MORE; pwd", flags=["-e", "MORE=too", "-w", "/tmp"]), "here too\n/tmp\n")
         self.assertEqual([one["exit_code"] for one in self.show("work")["command_list"]][:3], [3, 127, 126])
 

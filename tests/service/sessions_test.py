@@ -1,12 +1,16 @@
 """Agent sessions over HTTP, against a real caissond and real supervisors."""
 
 import base64
+import concurrent.futures
 import contextlib
+import io
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
+import tarfile
 import threading
 import unittest
 import urllib.parse
@@ -122,7 +126,7 @@ class Life(SessionCase):
         self.assertEqual(service.request("GET", "/v1/sessions").json["sessions"], [])
         session = self.open(service)
         for body in [{}, {"argv": []}, {"argv": ["a"], "command": "b"}, {"argv": ["true"], "user": "root"},
-                     {"argv": ["true"], "cwd": "relative"}, {"argv": ["true"], "cwd": "/etc"}, {"argv": ["\0"]}]:
+                     {"argv": ["true"], "cwd": "none-such"}, {"argv": ["true"], "cwd": "/etc/passwd"}, {"argv": ["\0"]}]:
             answer = service.request("POST", f"/v1/sessions/{session}/exec", body)
             self.assertEqual(answer.status, 422, (body, answer.body))
         self.assertEqual(service.request("GET", f"/v1/sessions/{session}/exec/99").status, 404)
@@ -153,9 +157,14 @@ class Life(SessionCase):
         other = self.open(service, people["bob"], name="same")
         for method, path, body in [("GET", "", None), ("DELETE", "", None), ("POST", ":stop", None), ("POST", ":discard", None),
                                    ("POST", "/exec", {"argv": ["true"]}), ("GET", "/exec/1", None), ("GET", "/files/x", None),
-                                   ("GET", "/diff", None), ("GET", "/events", None), ("GET", "/transcript", None)]:
+                                   ("GET", "/diff", None), ("GET", "/events", None), ("GET", "/transcript", None),
+                                   ("POST", ":fork", None), ("POST", ":extend", {"idle_ms": 5000}), ("GET", "/files", None),
+                                   ("GET", "/archive", None), ("PUT", "/archive", b"x"), ("PUT", "/files/x", b"x"),
+                                   ("DELETE", "/files/x", None), ("GET", "/exec/1/stream", None), ("POST", ":apply", {}),
+                                   ("POST", "/exec/1/stdin", None), ("POST", "/exec/1:signal", {"signal": 9})]:
             answer = service.request(method, f"/v1/sessions/{session}{path}", body, people["bob"])
-            self.assertEqual(answer.status, 404, (method, path, answer.body))
+            # Without the right to approve, an apply says so before it looks for the session.
+            self.assertEqual(answer.status, 403 if path == ":apply" else 404, (method, path, answer.body))
         self.assertEqual([one["id"] for one in service.request("GET", "/v1/sessions", None, people["bob"]).json["sessions"]],
                          [other])
         self.assertEqual(service.request("POST", "/v1/sessions", {}, people["eve"]).status, 403)
@@ -214,6 +223,110 @@ class Life(SessionCase):
         caisson.wait_until(lambda: self.state(service, doomed) == "lost", 30, "the session is lost")
         self.assertEqual(service.request("POST", f"/v1/sessions/{doomed}/exec", {"argv": ["true"]}).status, 409)
         self.assertEqual(service.request("DELETE", f"/v1/sessions/{doomed}").status, 204)
+
+    def test_a_session_ends_when_it_is_idle_or_its_time_is_over(self):
+        service = self.serve()
+        idle, working, busy = (self.open(service, idle_ms=1500), self.open(service, idle_ms=1500), self.open(service, ttl_ms=4000))
+        self.run_in(service, working, "sleep", "1000", wait="0")
+        self.run_in(service, busy, "sleep", "1000", wait="0")
+        # Its owner is gone. Looking at it does not keep it alive; a running command does, up to its time to live.
+        caisson.wait_until(lambda: self.state(service, idle) == "stopped", 30, "the idle session ends")
+        self.assertEqual(service.request("GET", f"/v1/sessions/{idle}").json["reason"], "idle")
+        self.assertEqual(self.state(service, working), "running")
+        caisson.wait_until(lambda: self.state(service, busy) == "stopped", 30, "the session ends with its time")
+        self.assertEqual(service.request("GET", f"/v1/sessions/{busy}/exec/1").json["ending"], "cancelled")
+        self.assertEqual(self.state(service, working), "running")
+        for session in (idle, busy):
+            self.assertEqual(service.request("POST", f"/v1/sessions/{session}:extend", {"idle_ms": 60000}).status, 409)
+            self.assertEqual(caisson.processes(marker=session), {}, "processes are left")
+
+    def test_states_follow_what_happens(self):
+        service = self.serve()
+        session = self.open(service)
+        self.assertEqual(self.state(service, session), "idle")
+        self.run_in(service, session, command="echo x > made; sleep 1000", wait="0")
+        self.assertEqual(self.state(service, session), "running")
+        service.request("POST", f"/v1/sessions/{session}/exec/1:signal", {"signal": "KILL"})
+        service.request("GET", f"/v1/sessions/{session}/exec/1?wait=60")
+        caisson.wait_until(lambda: self.state(service, session) == "idle", 30, "the session is idle again")
+        self.assertEqual(service.request("POST", f"/v1/sessions/{session}:stop").json["state"], "stopped")
+        self.assertEqual(service.request("POST", f"/v1/sessions/{session}:stop").json["state"], "stopped")
+        self.assertEqual([change["path"] for change in service.request("GET", f"/v1/sessions/{session}/diff").json["changes"]],
+                         ["made"])
+        for _ in range(2):
+            self.assertEqual(service.request("POST", f"/v1/sessions/{session}:discard").json["state"], "discarded")
+        self.assertEqual(service.request("GET", f"/v1/sessions/{session}/diff").status, 409)
+        self.assertEqual(service.request("POST", f"/v1/sessions/{session}:fork").status, 409)
+        # One whose first process is killed from outside has failed.
+        broken = self.open(service)
+        record = json.loads((service.state / "sessions/tenant-default" / broken / "session.json").read_text())
+        children = pathlib.Path(f"/proc/{record['pid']}/task/{record['pid']}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        caisson.wait_until(lambda: self.state(service, broken) == "failed", 30, "the session has failed")
+
+    def test_a_fork_begins_with_the_changes_and_goes_its_own_way(self):
+        service = self.serve()
+        session = self.open(service, files={"kept": "k", "gone": "g", "dir/changed": "c"}, labels={"a": "b"}, env={"WHO": "me"})
+        self.run_in(service, session, command="rm gone; echo new > dir/changed; mkdir made; echo x > made/x; echo t > /tmp/t")
+        first = service.request("POST", f"/v1/sessions/{session}:fork", {"name": "copy"}, {"Idempotency-Key": "f"})
+        again = service.request("POST", f"/v1/sessions/{session}:fork", {"name": "copy"}, {"Idempotency-Key": "f"})
+        other = service.request("POST", "/v1/sessions", {}, {"Idempotency-Key": "f"})
+        self.assertEqual((first.status, again.status, other.status), (201, 200, 409), first.body)
+        fork = first.json["id"]
+        self.assertEqual((again.json["id"], first.json["name"], first.json["labels"], first.json["forked_from"]),
+                         (fork, "copy", {"a": "b"}, session))
+        show = "find . -type f | sort; cat dir/changed kept made/x; echo $WHO; ls /tmp"
+        self.assertEqual(self.run_in(service, fork, command=show)["stdout"], "./dir/changed\n./kept\n./made/x\nnew\nkx\nme\n")
+        diffs = [service.request("GET", f"/v1/sessions/{one}/diff").json["changes"] for one in (session, fork)]
+        self.assertEqual([change["path"] for change in diffs[0]], ["dir/changed", "gone", "made", "made/x"])
+        self.assertEqual([change["path"] for change in diffs[1]], [change["path"] for change in diffs[0]])
+        self.run_in(service, fork, command="echo fork > kept; rm -r made")
+        self.run_in(service, session, command="echo first > kept")
+        self.assertEqual(self.run_in(service, fork, command="cat kept; ls")["stdout"], "fork\ndir\nkept\n")
+        self.assertEqual(self.run_in(service, session, command="cat kept; ls")["stdout"], "first\ndir\nkept\nmade\n")
+        # What was stopped can be forked; who is no more cannot.
+        service.request("POST", f"/v1/sessions/{session}:stop")
+        late = service.request("POST", f"/v1/sessions/{session}:fork")
+        self.assertEqual(late.status, 201, late.body)
+        self.assertEqual(self.run_in(service, late.json["id"], "cat", "kept")["stdout"], "first\n")
+        service.request("DELETE", f"/v1/sessions/{session}")
+        self.assertEqual(service.request("POST", f"/v1/sessions/{session}:fork").status, 404)
+        self.assertEqual(self.run_in(service, fork, "cat", "kept")["stdout"], "fork\n")
+        for body in ({"nmae": "x"}, {"ttl_ms": 0}, {"labels": []}, {"files": {}}):
+            self.assertEqual(service.request("POST", f"/v1/sessions/{fork}:fork", body).status, 422, body)
+
+    def test_many_sessions_at_once(self):
+        """CAISSON_MANY_SESSIONS=100 for the long form."""
+        count = int(os.environ.get("CAISSON_MANY_SESSIONS", "20"))
+        service = self.serve(sessions=count, sessions_per_tenant=count, sessions_kept_per_tenant=2 * count)
+
+        def all_at_once(work, items):
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                return list(pool.map(work, items))
+
+        sessions = all_at_once(lambda number: self.open(service, files={"n": str(number)}), range(count))
+        self.assertEqual(service.request("POST", "/v1/sessions", {}).status, 429)
+        # One command runs in each of them all the time.
+        all_at_once(lambda one: self.run_in(service, one, "sleep", "1000", wait="0"), sessions)
+        listed = service.request("GET", "/v1/sessions?state=running&limit=1000").json["sessions"]
+        self.assertEqual({one["id"] for one in listed}, set(sessions))
+
+        def use(number):
+            path = f"/v1/sessions/{sessions[number]}/files/data"
+            content = os.urandom(20000)
+            self.assertEqual(service.request("PUT", path, content).status, 200)
+            done = self.run_in(service, sessions[number], command="cat n; wc -c < data; echo changed > n")
+            self.assertEqual(done["stdout"].split(), [f"{number}20000"], done)
+            self.assertEqual(service.request("GET", path).body, content)
+            diff = service.request("GET", f"/v1/sessions/{sessions[number]}/diff").json["changes"]
+            self.assertEqual([change["path"] for change in diff], ["data", "n"])
+
+        all_at_once(use, range(count))
+        statuses = all_at_once(lambda one: service.request("DELETE", f"/v1/sessions/{one}").status, sessions)
+        self.assertEqual(statuses, [204] * count)
+        self.assertEqual(os.listdir(service.state / "sessions/tenant-default"), [])
+        self.assertEqual(caisson.processes(marker=str(service.state / "sessions")), {})
 
     def test_sessions_end_with_the_service_where_it_is_told_so(self):
         service = self.serve(sessions_on_stop="end")
@@ -329,6 +442,42 @@ class Files(SessionCase):
         self.assertEqual(service.request("GET", self.url(session, b"deep/er/x")).status, 404)
         self.assertEqual(service.request("DELETE", self.url(session, b"deep")).status, 404)
 
+    def test_directories_and_what_is_in_the_way(self):
+        service = self.serve()
+        session = self.open(service)
+        put = lambda path, query="", body=b"": service.request("PUT", self.url(session, path) + query, body)  # noqa: E731
+        for _ in range(2):
+            made = put(b"a/b/c", "?type=directory&mode=0700")
+            self.assertEqual((made.status, made.json["type"]), (200, "directory"), made.body)
+        self.run_in(service, session, command="echo x > file; ln -s a dir; ln -s none dangling; ln -s loop loop; "
+                    "touch shut; chmod 0 shut; mkdir sealed; chmod 500 sealed; mkfifo pipe")
+        for path, query, body, status, name in [
+                (b"file", "?type=directory", b"", 409, "EEXIST"), (b"file/x", "?type=directory", b"", 409, "ENOTDIR"),
+                (b"file/x", "", b"x", 409, "ENOTDIR"), (b"a", "", b"x", 409, "EISDIR"), (b"shut", "", b"x", 403, "EACCES"),
+                (b"sealed/x", "", b"x", 403, "EACCES"), (b"/usr/x", "", b"x", 403, None), (b"loop", "", b"x", 422, "ELOOP")]:
+            answer = put(path, query, body)
+            self.assertEqual(answer.status, status, (path, answer.body))
+            self.assertEqual(answer.json.get("errno"), name) if name else self.assertIn(answer.json["errno"], ("EROFS", "EACCES"))
+        self.assertEqual(put(b"a/d", "?type=directory", b"x").status, 400)
+        self.assertEqual(put(b"a/d", "?type=pipe").status, 400)
+
+        def stat(path):
+            return service.request("GET", f"/v1/sessions/{session}/files?stat={urllib.parse.quote(path, safe='')}")
+
+        self.assertEqual((stat("/workspace/a/b/c").json["type"], stat("a/b/c").json["mode"]), ("directory", 0o700))
+        self.assertEqual((stat("file").json["size"], stat("file").json["path"]), (2, "/workspace/file"))
+        for path, kind in [("dir", "directory"), ("dangling", None), ("loop", None)]:
+            self.assertEqual((stat(path).json["type"], stat(path).json["target_type"]), ("link", kind), path)
+        self.assertEqual(stat("/").json["type"], "directory")
+        for path, status, name in [("nothing", 404, "ENOENT"), ("file/x", 409, "ENOTDIR")]:
+            self.assertEqual((stat(path).status, stat(path).json["errno"]), (status, name))
+        listed = service.request("GET", f"/v1/sessions/{session}/files?list=file")
+        self.assertEqual((listed.status, listed.json["errno"]), (409, "ENOTDIR"))
+        self.assertEqual(service.request("GET", f"/v1/sessions/{session}/files?list=a&stat=a").status, 400)
+        for path, status, name in [(b"a", 409, "EISDIR"), (b"shut", 403, "EACCES"), (b"no", 404, "ENOENT")]:
+            got = service.request("GET", self.url(session, path))
+            self.assertEqual((got.status, got.json["errno"]), (status, name))
+
     def test_ranges(self):
         service = self.serve()
         session = self.open(service, files={"f": "0123456789"})
@@ -369,6 +518,116 @@ class Files(SessionCase):
         statuses = [service.request("PUT", self.url(session, b"f%d" % i), b"x" * (1 << 20)).status for i in range(6)]
         self.assertEqual(statuses[:3], [200] * 3)
         self.assertEqual(statuses[-1], 429)
+
+
+class Archives(SessionCase):
+    def archive(self, *entries, mode="w", **options):
+        """A tar file of (name, content | TarInfo changes) pairs."""
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode=mode, **options) as tar:
+            for name, content in entries:
+                info = tarfile.TarInfo(name)
+                if isinstance(content, dict):
+                    for key, value in content.items():
+                        setattr(info, key, value)
+                    tar.addfile(info, io.BytesIO(b"x" * info.size))
+                else:
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+        return held.getvalue()
+
+    def put(self, service, session, data, path="/workspace"):
+        return service.request("PUT", f"/v1/sessions/{session}/archive?path={path}", data)
+
+    def get(self, service, session, path="/workspace"):
+        answer = service.request("GET", f"/v1/sessions/{session}/archive?path={path}")
+        self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "application/x-tar"), answer.body[:500])
+        return answer.body
+
+    def test_a_tree_goes_out_and_in_again(self):
+        service = self.serve()
+        session = self.open(service, files={"from/base": "base"})
+        long_name = "n" * 200 + "/" + "m" * 180
+        self.run_in(service, session, command=f"mkdir -p empty {long_name}; head -c 3000000 /dev/urandom > large; "
+                    f"echo deep > {long_name}/file; ln -s from/base link; ln -s {'t' * 150} longlink; printf run > tool; "
+                    "chmod 755 tool; mkfifo pipe; echo no > shut; chmod 0 shut; printf x > \"$(printf 'odd\\377\\n')\"; "
+                    "printf 0123 > exact; truncate -s 512 exact; touch -d @1000000000 tool")
+        data = self.get(service, session)
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            members = {member.name: member for member in tar.getmembers()}
+            self.assertEqual(set(members), {"empty", "exact", "from", "from/base", "large", "link", "longlink", "n" * 200, long_name,
+                                            f"{long_name}/file", "odd\udcff\n", "tool"})
+            self.assertEqual((members["tool"].mode, members["tool"].mtime), (0o755, 1000000000))
+            self.assertEqual((members["longlink"].linkname, members["link"].issym()), ("t" * 150, True))
+            self.assertEqual(tar.extractfile("from/base").read(), b"base")
+            self.assertEqual(len(tar.extractfile("large").read()), 3000000)
+        self.assertEqual(len(data) % 512, 0)
+        events = [json.loads(line) for line in service.request("GET", f"/v1/sessions/{session}/events").body.splitlines()]
+        (out,) = [event for event in events if event["type"] == "file_out"]
+        self.assertEqual(out["left_out"], 2)
+        copy = self.open(service)
+        put = self.put(service, copy, data, "/tmp/copy")
+        self.assertEqual((put.status, put.json["left_out"]), (200, []), put.body)
+        show = "find . -printf '%y %m %p %l\\n' | grep -v 'pipe\\|shut' | sort; find . -type f ! -name shut -exec sha256sum {} + | sort"
+        outputs = [self.run_in(service, one, command=show, cwd=cwd) for one, cwd in ((session, "/workspace"), (copy, "/tmp/copy"))]
+        for output in outputs:
+            output["stdout"] = re.sub(r"^d \d+ \. $", "", output["stdout"], flags=re.M)
+        self.assertEqual(outputs[0]["stdout"], outputs[1]["stdout"])
+        # One file, or what a link leads to.
+        for path, names in [("/workspace/tool", ["tool"]), ("/workspace/from", ["base"])]:
+            with tarfile.open(fileobj=io.BytesIO(self.get(service, session, path))) as tar:
+                self.assertEqual(tar.getnames(), names)
+        self.assertEqual(service.request("GET", f"/v1/sessions/{session}/archive?path=none").status, 404)
+        self.assertEqual(service.request("GET", f"/v1/sessions/{session}/archive?path=../x").status, 400)
+
+    def test_compressed_archives_replace_files_and_not_directories(self):
+        service = self.serve()
+        session = self.open(service, files={"file": "old", "d/x": "x"})
+        self.run_in(service, session, command="ln -s /etc/passwd link; ln -s d into")
+        for mode in ("w:gz", "w:xz", "w"):
+            data = self.archive(("file", mode.encode()), ("link", mode.encode()), ("./new/deep", b"n"),
+                                ("into/y", b"y"), ("abs", {"type": tarfile.SYMTYPE, "linkname": "/usr/bin/env"}),
+                                ("hard", {"type": tarfile.LNKTYPE, "linkname": "file"}), mode=mode)
+            put = self.put(service, session, data)
+            self.assertEqual((put.status, put.json["files"]), (200, 6), put.body)
+            shown = self.run_in(service, session, command="cat file link hard new/deep d/y; readlink abs; test -f link -a ! -L link")
+            self.assertEqual((shown["stdout"], shown["exit_code"]), (mode * 3 + "ny/usr/bin/env\n", 0))
+        refused = self.put(service, session, self.archive(("d", b"no directory any more")))
+        self.assertEqual(refused.status, 409, refused.body)
+        self.assertEqual(self.run_in(service, session, "cat", "d/x")["stdout"], "x")
+
+    def test_hostile_archives_do_no_harm(self):
+        service = self.serve()
+        session = self.open(service, limits={"scratch_bytes": 64 << 20})
+        with open("/etc/passwd", "rb") as file:
+            host = file.read()
+        outside = pathlib.Path(service.root) / "outside"
+        good = self.archive(("ok", b"ok"))
+        bomb = self.archive(("bomb", {"size": 200 << 20}), mode="w:gz")
+        for name, data in [
+                ("dots", self.archive(("../../../../../../outside", b"x"))), ("absolute", self.archive((str(outside), b"x"))),
+                ("inner dots", self.archive(("a/../../x", b"x"))), ("text", b"hello" * 1000), ("random", os.urandom(5000)),
+                ("cut", good[:700]), ("cut in the middle", self.archive(("f", b"x" * 5000))[:2000]), ("zip", b"PK\3\4" + bytes(600)),
+                ("bad link", self.archive(("h", {"type": tarfile.LNKTYPE, "linkname": "../../etc/passwd"}))),
+                ("long", self.archive(("x" * 300, b"x"))), ("deep", self.archive(("d/" * 3000 + "f", b"x"))),
+                ("bomb", bomb), ("bent gzip", bomb[: len(bomb) // 2])]:
+            answer = self.put(service, session, data)
+            self.assertIn(answer.status, (409, 413, 422, 429), (name, answer.status, answer.body))
+        self.assertEqual(self.put(service, session, b"").status, 422)
+        # Links inside lead where they lead inside.
+        linked = self.archive(("out", {"type": tarfile.SYMTYPE, "linkname": "/etc"}), ("out/passwd", b"evil"))
+        self.assertIn(self.put(service, session, linked).status, (403, 409, 422))
+        device = self.put(service, session, self.archive(("dev", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}), ("ok", b"1")))
+        self.assertEqual((device.status, len(device.json["left_out"])), (200, 1), device.body)
+        suid = self.put(service, session, self.archive(("suid", {"size": 3, "mode": 0o6777})))
+        self.assertEqual(suid.status, 200, suid.body)
+        self.assertEqual(self.run_in(service, session, "stat", "-c", "%a", "suid")["stdout"], "755\n")
+        large = self.archive(("large", {"size": 60 << 20}))
+        self.assertIn(self.put(service, session, large).status, (413, 422, 429))
+        with open("/etc/passwd", "rb") as file:
+            self.assertEqual(file.read(), host)
+        self.assertFalse(outside.exists())
+        self.assertEqual(self.run_in(service, session, "cat", "ok")["stdout"], "1")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "service/http/problem.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
@@ -62,7 +63,13 @@ json ProblemDocument(int status, const std::string& detail, const std::string& f
   return document;
 }
 
-json ProblemDocument(const Error& error) { return ProblemDocument(StatusOf(error), DetailOf(error), FieldOf(error)); }
+json ProblemDocument(const Error& error) {
+  json document = ProblemDocument(StatusOf(error), DetailOf(error), FieldOf(error));
+  // Of a call that failed inside a session, about a path that the caller named. Our own failures stay in the log.
+  const char* name = error.kind == ErrorKind::kSystem ? nullptr : ::strerrorname_np(error.errno_value);
+  if (error.errno_value != 0 && name != nullptr) document["errno"] = name;
+  return document;
+}
 
 Response Problem(int status, const std::string& detail, const std::string& field, int retry_after_s) {
   Response response = Plain(status, "application/problem+json", ToText(ProblemDocument(status, detail, field)));
@@ -91,8 +98,8 @@ int StatusOf(const Error& error) {
 
 Response Problem(const Error& error) {
   const int status = StatusOf(error);
-  Response response =
-      Problem(status, DetailOf(error), FieldOf(error), status == 429 || status == 503 ? kRetryAfterSeconds : 0);
+  Response response = Plain(status, "application/problem+json", ToText(ProblemDocument(error)));
+  if (status == 429 || status == 503) response.fields.emplace_back("Retry-After", std::to_string(kRetryAfterSeconds));
   if (error.kind == ErrorKind::kSystem) response.fault = error.message;
   return response;
 }

@@ -69,6 +69,7 @@ Answer ShowSession(const Call& call);
 Answer RemoveSession(const Call& call);
 Answer StopSession(const Call& call);
 Answer ExtendSession(const Call& call);
+Answer ForkSession(const Call& call);
 Answer DiscardSession(const Call& call);
 Answer ShowSessionDiff(const Call& call);
 Answer ApplySession(const Call& call);
@@ -80,6 +81,9 @@ Answer ShowExec(const Call& call);
 Answer StreamExec(const Call& call);
 Answer WriteExecInput(const Call& call);
 Answer SignalExec(const Call& call);
+// session_archive.cc
+Answer SendSessionArchive(const Call& call);
+Answer PutSessionArchive(const Call& call);
 // session_files.cc
 Answer SendSessionFile(const Call& call);
 Answer PutSessionFile(const Call& call);

@@ -56,6 +56,10 @@ inline void Sandbox(Response& response) {
   response.fields.emplace_back("Content-Security-Policy", "sandbox; default-src 'none'");
 }
 
+// The path inside. One without a slash in front is below /workspace, unless it begins with one of the directories that
+// every session can write to.
+Result<std::string> PathInside(const std::string& text);
+
 inline Answer JsonOr(const Result<nlohmann::json>& document, int status = 200) {
   return document ? Json(status, *document) : Problem(document.error());
 }

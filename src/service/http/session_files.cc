@@ -16,28 +16,6 @@ namespace {
 using nlohmann::json;
 using Piece = BodyStream::Piece;
 
-// The path inside. One without a slash in front is below /workspace, unless it begins with one of the directories that
-// every session can write to.
-Result<std::string> PathInside(const std::string& text) {
-  if (text.empty()) return Error::Invalid("path: is empty");
-  std::string path = text;
-  if (path[0] != '/') {
-    const std::string first = path.substr(0, path.find('/'));
-    const bool known = first == "workspace" || first == "scratch" || first == "tmp";
-    path = (known ? "/" : "/workspace/") + path;
-  }
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (path.size() > 4095) return Error::Invalid("path: is longer than the kernel takes");
-  for (size_t at = 0; at < path.size();) {
-    const size_t end = std::min(path.find('/', at + 1), path.size());
-    const std::string_view name = std::string_view(path).substr(at + 1, end - at - 1);
-    if (name == ".." || name == ".") return Error::Invalid("path: must not contain \".\" or \"..\"");
-    if (name.size() > 255) return Error::Invalid("path: a name is longer than 255 bytes");
-    at = end;
-  }
-  return path;
-}
-
 struct Range {
   int64_t begin = 0, bytes = 0;
 };
@@ -67,6 +45,16 @@ Result<std::optional<Range>> ReadRange(std::string_view field, int64_t size) {
   if (!begin || (!last.empty() && !end) || (end && *end < *begin)) return none;
   if (*begin >= size) return Error::Invalid("Range: begins behind the end");
   return std::optional(Range{*begin, std::min(end.value_or(size - 1), size - 1) - *begin + 1});
+}
+
+// An octal number; -1 where none is given.
+Result<int64_t> ReadMode(const Query& query) {
+  const auto text = query.Text("mode");
+  if (!text) return -1;
+  const bool octal = !text->empty() && text->size() <= 5 && text->find_first_not_of("01234567") == std::string::npos;
+  const int64_t mode = octal ? std::stoll(*text, nullptr, 8) : -1;
+  if (mode < 0 || mode > 0777) return Error::Invalid("mode: is not an octal number up to 0777");
+  return mode;
 }
 
 std::string Octal(int64_t mode) {
@@ -149,6 +137,26 @@ class LineStream : public BodyStream {
 
 }  // namespace
 
+Result<std::string> PathInside(const std::string& text) {
+  if (text.empty()) return Error::Invalid("path: is empty");
+  std::string path = text;
+  if (path[0] != '/') {
+    const std::string first = path.substr(0, path.find('/'));
+    const bool known = first == "workspace" || first == "scratch" || first == "tmp";
+    path = (known ? "/" : "/workspace/") + path;
+  }
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (path.size() > 4095) return Error::Invalid("path: is longer than the kernel takes");
+  for (size_t at = 0; at < path.size();) {
+    const size_t end = std::min(path.find('/', at + 1), path.size());
+    const std::string_view name = std::string_view(path).substr(at + 1, end - at - 1);
+    if (name == ".." || name == ".") return Error::Invalid("path: must not contain \".\" or \"..\"");
+    if (name.size() > 255) return Error::Invalid("path: a name is longer than 255 bytes");
+    at = end;
+  }
+  return path;
+}
+
 Answer SendSessionFile(const Call& call) {
   return WithSessions(call, [&](SessionService& sessions) -> Answer {
     const Result<std::string> path = PathInside(call.path[1]);
@@ -187,16 +195,18 @@ Answer PutSessionFile(const Call& call) {
   return WithSessions(call, [&](SessionService& sessions) -> Answer {
     const Result<std::string> path = PathInside(call.path[1]);
     if (!path) return Problem(path.error());
-    int64_t mode = -1;
-    if (const auto text = call.query.Text("mode")) {
-      if (text->empty() || text->size() > 5 || text->find_first_not_of("01234567") != std::string::npos)
-        return Problem(400, "mode: is not an octal number up to 0777", "mode");
-      mode = std::stoll(*text, nullptr, 8);
-      if (mode > 0777) return Problem(400, "mode: is not an octal number up to 0777", "mode");
+    const Result<int64_t> mode = ReadMode(call.query);
+    if (!mode) return BadParameter(mode.error());
+    if (const auto type = call.query.Text("type")) {
+      if (*type != "directory") return Problem(400, "type: is not directory", "type");
+      if (call.request.content_length != 0) return Problem(400, "type: a directory has no bytes", "type");
+      const Status made = sessions.MakeDirectory(*call.caller, call.path[0], *path, *mode);
+      if (!made) return Problem(made.error());
+      return Json(200, {{"path", *path}, {"type", "directory"}});
     }
     const Request& request = call.request;
     const Status put = sessions.PutFile(*call.caller, call.path[0], *path, request.body_file, request.body,
-                                        request.content_length, mode);
+                                        request.content_length, *mode);
     if (!put) return Problem(put.error());
     return Json(200, {{"path", *path}, {"bytes", request.content_length}});
   });
@@ -214,9 +224,12 @@ Answer RemoveSessionFile(const Call& call) {
 
 Answer ListSessionFiles(const Call& call) {
   return WithSessions(call, [&](SessionService& sessions) -> Answer {
-    const Result<std::string> path = PathInside(call.query.Text("list").value_or("/workspace"));
+    const auto stat = call.query.Text("stat"), list = call.query.Text("list");
+    if (stat && list) return Problem(400, "stat: give stat or list, not both", "stat");
+    const Result<std::string> path = PathInside(stat ? *stat : list.value_or("/workspace"));
     if (!path) return BadParameter(path.error());
-    return JsonOr(sessions.ListFiles(*call.caller, call.path[0], *path));
+    return JsonOr(stat ? sessions.StatFile(*call.caller, call.path[0], *path)
+                       : sessions.ListFiles(*call.caller, call.path[0], *path));
   });
 }
 

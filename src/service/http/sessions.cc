@@ -43,6 +43,22 @@ Result<SessionFilter> ReadSessionFilter(const Query& query) {
   return filter;
 }
 
+std::optional<Response> ReadKey(const Call& call, std::string& key) {
+  const auto field = call.request.Field("idempotency-key");
+  if (!field) return std::nullopt;
+  if (const auto fault = policy::FaultInIdempotencyKey(*field))
+    return Problem(400, "Idempotency-Key: " + *fault, "Idempotency-Key");
+  key = *field;
+  return std::nullopt;
+}
+
+Response Opened(const OpenedSession& opened) {
+  Response response = Json(opened.existed ? 200 : 201, opened.document);
+  response.fields.emplace_back("Location", "/v1/sessions/" + opened.document.value("id", ""));
+  if (opened.existed) response.fields.emplace_back("Idempotency-Replayed", "true");
+  return response;
+}
+
 // One of the files that a session records, from `offset` on; as it is now.
 Answer SendRecorded(const Call& call, const char* name, const char* content_type) {
   return WithSessions(call, [&](SessionService& sessions) -> Answer {
@@ -62,11 +78,7 @@ Answer SendRecorded(const Call& call, const char* name, const char* content_type
 Answer OpenSession(const Call& call) {
   return WithSessions(call, [&](SessionService& sessions) -> Answer {
     std::string key;
-    if (const auto field = call.request.Field("idempotency-key")) {
-      if (const auto fault = policy::FaultInIdempotencyKey(*field))
-        return Problem(400, "Idempotency-Key: " + *fault, "Idempotency-Key");
-      key = *field;
-    }
+    if (auto fault = ReadKey(call, key)) return *std::move(fault);
     std::string held;
     const Result<std::string_view> body = WholeBody(call.request, held);
     if (!body) return Problem(body.error());
@@ -79,10 +91,7 @@ Answer OpenSession(const Call& call) {
       }
       return Problem(opened.error());
     }
-    Response response = Json(opened->existed ? 200 : 201, opened->document);
-    response.fields.emplace_back("Location", "/v1/sessions/" + opened->document.value("id", ""));
-    if (opened->existed) response.fields.emplace_back("Idempotency-Replayed", "true");
-    return response;
+    return Opened(*opened);
   });
 }
 
@@ -124,6 +133,18 @@ Answer ExtendSession(const Call& call) {
     json body;
     if (auto fault = ReadBody(call, body)) return *std::move(fault);
     return JsonOr(sessions.Extend(*call.caller, call.path[0], body));
+  });
+}
+
+Answer ForkSession(const Call& call) {
+  return WithSessions(call, [&](SessionService& sessions) -> Answer {
+    std::string key;
+    if (auto fault = ReadKey(call, key)) return *std::move(fault);
+    json body;
+    if (auto fault = ReadBody(call, body)) return *std::move(fault);
+    const Result<OpenedSession> opened = sessions.Fork(*call.caller, call.path[0], body, key);
+    if (!opened) return Problem(opened.error());
+    return Opened(*opened);
   });
 }
 
