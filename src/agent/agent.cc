@@ -43,6 +43,8 @@ Result<uint64_t> ReadCapabilities() {
   for (const char* set : {"\nCapInh:\t", "\nCapPrm:\t", "\nCapEff:\t", "\nCapBnd:\t", "\nCapAmb:\t"}) {
     const size_t at = status.find(set);
     uint64_t value = 0;
+    // gVisor's kernel does not show the ambient set, which is never more than the permitted one.
+    if (at == std::string::npos && std::string_view(set) == "\nCapAmb:\t") continue;
     if (at == std::string::npos ||
         std::from_chars(status.data() + at + 9, status.data() + status.size(), value, 16).ec != std::errc())
       return Error::System(EPROTO, "read the capabilities of the agent");
@@ -204,6 +206,7 @@ Status Agent::Prepare() {
   sandbox::Spec& spec = place_.plan.spec;
   place_.context.spec = &spec;
   place_.context.limit_processes_by_rlimit = plan.limit_processes_by_rlimit;
+  place_.context.kernel_lacks_limits = plan.become_inside_user;
   place_.context.landlock_abi = ready_.landlock_abi = spec.landlock ? linux_sys::LandlockAbi() : 0;
   if (spec.landlock && ready_.landlock_abi == 0) {
     const bool guards_workspace = !plan.workspace_is_mounted && !spec.workspace_files_writable;
@@ -223,6 +226,10 @@ Status Agent::Prepare() {
   if (plan.serve_names) {
     CAISSON_TRY(place_.names, OpenNames());
     ready_.serves_names = true;
+    if (plan.become_inside_user && place_.names->dropped() < 0) {
+      place_.dropped_queries = -1;
+      ready_.degraded.emplace_back("names: this kernel does not count look-ups that were dropped");
+    }
   }
   place_.root = UniqueFd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!place_.root) return Error::System(errno, "open /");
@@ -235,17 +242,21 @@ Status Agent::Prepare() {
     UniqueFd area(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat info {};
     if (!area || ::fstat(area.get(), &info) != 0) return Error::System(errno, std::string("open ") + path);
-    if (std::find(known.begin(), known.end(), info.st_dev) != known.end()) continue;
+    const bool shared = plan.one_scratch && !known.empty();
+    if (shared || std::find(known.begin(), known.end(), info.st_dev) != known.end()) continue;
     known.push_back(info.st_dev);
     place_.areas.push_back(std::move(area));
   }
   if (plan.watch_limits) {
     CAISSON_TRY(place_.watch, LimitWatch::Make(spec.limits, known.front()));
   }
-  // What the walls outside left is given up now: the agent needs nothing.
-  (void)sandbox::steps::LimitCapabilities(place_.context);
-  if (const int error = sandbox::steps::DropCapabilities(place_.context); error != 0)
-    return Error::System(error, "wall capabilities");
+  // What the walls outside left is given up now, unless the processes of the commands give it up: the agent needs
+  // nothing.
+  if (!plan.become_inside_user) {
+    (void)sandbox::steps::LimitCapabilities(place_.context);
+    if (const int error = sandbox::steps::DropCapabilities(place_.context); error != 0)
+      return Error::System(error, "wall capabilities");
+  }
   if (const int error = sandbox::steps::ForbidNewPrivileges(place_.context); error != 0)
     return Error::System(error, "wall no_new_privs");
   ready_.no_new_privileges = ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;

@@ -170,6 +170,9 @@ Result<UniqueFd> StartSupervisor() {
 
 Result<UniqueFd> Prepare() {
   CAISSON_TRY_VOID(MakeRoot());
+  // The machine is small: the kernel would refuse a large allocation before the workload reaches the limit of its
+  // group, and no violation would be seen.
+  CAISSON_TRY_VOID(linux_sys::WriteSmallFile(AT_FDCWD, "/proc/sys/vm/overcommit_memory", "1"));
   CAISSON_TRY_VOID(Delegate());
   CAISSON_TRY(UniqueFd supervisor, StartSupervisor());
   // SECURITY: the process at the port has no rights over the sandbox's supervisor, nor the supervisor over it.

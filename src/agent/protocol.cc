@@ -38,6 +38,8 @@ void DescribePlan(Side& side, Message& plan, std::string& spec) {
   side.Flag("serve_names", plan.serve_names);
   side.Flag("limit_processes_by_rlimit", plan.limit_processes_by_rlimit);
   side.Flag("watch_limits", plan.watch_limits);
+  side.Flag("become_inside_user", plan.become_inside_user);
+  side.Flag("one_scratch", plan.one_scratch);
   side.Flag("workspace_is_mounted", plan.workspace_is_mounted);
   side.List("mounts", plan.mounts, kMaxMounts, [&](auto& mount) {
     side.Text("target", mount.target, kMaxPathBytes, IsAbsolute);
@@ -135,6 +137,19 @@ Result<Message> Read(const char* name, std::string_view body) {
 }
 
 }  // namespace
+
+sandbox::WriteRules WriteRulesOf(const Plan& plan) {
+  const sandbox::Spec& spec = plan.spec;
+  sandbox::WriteRules rules;
+  rules.writable = {"/scratch"};
+  if (spec.writable_tmp) rules.writable.emplace_back("/tmp");
+  if (spec.writable_shm) rules.writable.emplace_back("/dev/shm");
+  if (!plan.workspace_is_mounted && spec.workspace_files_writable) rules.writable.emplace_back("/workspace");
+  for (const ShownTree& mount : plan.mounts)
+    (mount.access != sandbox::Access::kReadOnly ? rules.writable : rules.read_only).push_back(mount.target);
+  rules.ignored_components = spec.ignored_write_components;
+  return rules;
+}
 
 std::string Pack(Kind kind, std::string_view body) {
   std::string frame(kHeaderBytes, '\0');

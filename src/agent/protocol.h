@@ -31,6 +31,7 @@
 #include "sandbox/limit_group.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/spec.h"
+#include "sandbox/write_rules.h"
 
 namespace caisson::agent {
 
@@ -98,9 +99,16 @@ struct Plan {
   bool limit_processes_by_rlimit = false;
   // The walls have no cgroup: the agent watches memory, processes and CPU time.
   bool watch_limits = false;
+  // The agent is root of a kernel of its own, with the capabilities that this takes, and gives both up in the process
+  // of each command.
+  bool become_inside_user = false;
+  bool one_scratch = false;           // all writable places are on one file system, also where that cannot be seen
   bool workspace_is_mounted = false;  // the walls show it; else the agent writes it
   std::vector<ShownTree> mounts;
 };
+
+// What a workload under this plan may write.
+sandbox::WriteRules WriteRulesOf(const Plan& plan);
 
 struct FilePiece {
   std::string path;  // below /workspace

@@ -71,6 +71,25 @@ TEST(ProtocolTest, FramesArriveInPieces) {
   EXPECT_EQ(reader.waiting(), 0U);
 }
 
+TEST(ProtocolTest, ReadyMayDescribeASandbox) {
+  Ready ready;
+  ready.landlock_abi = 2;
+  const Result<std::string> without = Encode(ready);
+  ASSERT_TRUE(without);
+  EXPECT_FALSE(DecodeReady(*without)->isolation);
+  ready.isolation.emplace();
+  ready.isolation->walls.namespaces = {"user", "pid"};
+  ready.isolation->degraded = {"cpu: not limited"};
+  const Result<std::string> with = Encode(ready);
+  ASSERT_TRUE(with);
+  const Result<Ready> decoded = DecodeReady(*with);
+  ASSERT_TRUE(decoded && decoded->isolation);
+  EXPECT_EQ(decoded->landlock_abi, 2);
+  EXPECT_EQ(decoded->isolation->walls.namespaces, ready.isolation->walls.namespaces);
+  EXPECT_EQ(decoded->isolation->degraded, ready.isolation->degraded);
+  EXPECT_FALSE(DecodeReady(with->substr(0, with->size() - 1)));
+}
+
 TEST(ProtocolTest, WhatIsNoFrameIsRefused) {
   for (const std::string& bytes :
        {std::string("HTTP/1.1 400 Bad"), Pack(Kind::kOutput, "").substr(0, 4) + "\xff\xff\xff\xff"}) {

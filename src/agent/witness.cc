@@ -97,19 +97,12 @@ Status Witness::Start() {
     const struct winsize size { execute_.rows, execute_.columns, 0, 0 };
     ::ioctl(ends_.terminal.get(), TIOCSWINSZ, &size);
   }
-  CAISSON_TRY(workload_, StartWorkload(place_.context, execute_.command, ends_.workload, place_.plan.observe));
+  const WorkloadWalls walls{place_.plan.observe, place_.plan.become_inside_user};
+  CAISSON_TRY(workload_, StartWorkload(place_.context, execute_.command, ends_.workload, walls));
   if (!place_.plan.observe) return {};
   sandbox::Observer::Options options;
   const sandbox::Spec& spec = place_.plan.spec;
-  options.writable = {"/scratch"};
-  if (spec.writable_tmp) options.writable.emplace_back("/tmp");
-  if (spec.writable_shm) options.writable.emplace_back("/dev/shm");
-  const bool workspace =
-      spec.workspace ? spec.workspace->access != sandbox::Access::kReadOnly : spec.workspace_files_writable;
-  if (workspace) options.writable.emplace_back("/workspace");
-  for (const ShownTree& mount : place_.plan.mounts)
-    (mount.access != sandbox::Access::kReadOnly ? options.writable : options.read_only).push_back(mount.target);
-  options.ignored_components = spec.ignored_write_components;
+  static_cast<sandbox::WriteRules&>(options) = WriteRulesOf(place_.plan);
   options.scratch_bytes = spec.limits.scratch_bytes;
   UniqueFd root(::fcntl(place_.root.get(), F_DUPFD_CLOEXEC, 3));
   if (!root) return Error::System(errno, "copy a descriptor");

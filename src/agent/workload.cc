@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,15 +30,29 @@ struct Step {
   int (*run)(sandbox::SetupContext&);
 };
 
+// Gives up root and every capability. The agent stays another user than the workload, for kernels that protect PID 1 by
+// its user alone.
+int GiveUpRoot(sandbox::SetupContext& context) {
+  // EINVAL marks the end of the bounding set.
+  for (int capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
+  }
+  if (errno != EINVAL) return errno;
+  context.may_drop_groups = true;
+  if (const int error = sandbox::steps::BecomeInsideUser(context); error != 0) return error;
+  return sandbox::steps::DropCapabilities(context);
+}
+
 // The steps of sandbox/setup.cc that need no privileges, in the same order. Everything else of that table is the work
 // of the walls outside.
 constexpr Step kSteps[] = {
+    {"inside_user", GiveUpRoot},
     {"resource_limits", sandbox::steps::SetResourceLimits},
     {"no_new_privs", sandbox::steps::ForbidNewPrivileges},
     {"landlock_rules", sandbox::steps::ListPaths},
     {"landlock", sandbox::steps::RestrictPaths},
     {"seccomp", sandbox::steps::InstallFilter},
 };
+constexpr size_t kUserStep = 0;
 constexpr size_t kFilterStep = std::size(kSteps) - 1;
 
 struct Report {
@@ -53,7 +68,7 @@ constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 // Everything that the new process needs, made before it exists.
 struct Prepared {
   sandbox::SetupContext* context = nullptr;
-  bool observe = true;
+  WorkloadWalls walls;
   bool terminal = false;
   int report_fd = -1;
   int streams[3] = {-1, -1, -1};
@@ -97,7 +112,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 // table of descriptors until here, which is how the agent got the listener; from here on the table is its own.
 int CloseOnExec(bool shares_table) {
   const unsigned flags = CLOSE_RANGE_CLOEXEC | (shares_table ? CLOSE_RANGE_UNSHARE : 0U);
-  if (::syscall(SYS_close_range, 3U, ~0U, flags) == 0) return 0;
+  // Not ~0U: gVisor takes the numbers as signed.
+  if (::syscall(SYS_close_range, 3U, unsigned{INT_MAX}, flags) == 0) return 0;
   if (errno != ENOSYS || shares_table) return errno;
   for (int fd = 3; fd < 4096; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // a kernel without close_range, such as gVisor's
   return 0;
@@ -108,10 +124,11 @@ int CloseOnExec(bool shares_table) {
   ::setsid();
   sandbox::SetupContext& context = *prepared.context;
   for (size_t i = 0; i < std::size(kSteps); ++i) {
-    if (i == kFilterStep && !prepared.observe) continue;
+    if ((i == kFilterStep && !prepared.walls.observe) || (i == kUserStep && !prepared.walls.become_inside_user))
+      continue;
     if (const int error = kSteps[i].run(context); error != 0) Fail(prepared, Report::kStepFailed, i, error);
   }
-  const Report ready{Report::kPrepared, 0, 0, prepared.observe ? context.listener_fd : -1};
+  const Report ready{Report::kPrepared, 0, 0, prepared.walls.observe ? context.listener_fd : -1};
   char go = 0;
   if (::write(prepared.report_fd, &ready, sizeof(ready)) != sizeof(ready)) ::_exit(127);
   // Behind the filter only calls that no profile may deny (policy/needed_calls.h): recvmsg, not read.
@@ -123,7 +140,7 @@ int CloseOnExec(bool shares_table) {
   message.msg_iovlen = 1;
   if (::recvmsg(prepared.report_fd, &message, 0) != 1) ::_exit(127);
 
-  if (const int error = CloseOnExec(prepared.observe); error != 0)
+  if (const int error = CloseOnExec(prepared.walls.observe); error != 0)
     Fail(prepared, Report::kStepFailed, kFilterStep, error);
   const Report own{Report::kHasOwnTable, 0, 0, -1};
   if (::write(prepared.report_fd, &own, sizeof(own)) != sizeof(own)) ::_exit(127);
@@ -186,7 +203,8 @@ Error Failed(pid_t pid, const Report& report) {
 }  // namespace
 
 Result<StartedWorkload> StartWorkload(sandbox::SetupContext& context, const sandbox::Command& command,
-                                      const sandbox::WorkloadStreams& streams, bool observe) {
+                                      const sandbox::WorkloadStreams& streams, const WorkloadWalls& walls) {
+  const bool observe = walls.observe;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return Error::System(errno, "make a socket for the command's process");
@@ -197,7 +215,7 @@ Result<StartedWorkload> StartWorkload(sandbox::SetupContext& context, const sand
   if (!streams.input && !nothing) return Error::System(errno, "open /dev/null");
   Prepared prepared;
   prepared.context = &context;
-  prepared.observe = observe;
+  prepared.walls = walls;
   prepared.terminal = streams.terminal;
   prepared.report_fd = theirs.get();
   prepared.streams[0] = streams.input ? streams.input.get() : nothing.get();

@@ -21,9 +21,14 @@ struct StartedWorkload {
   UniqueFd report;    // has the errno of a failed exec; ends without one when the program was executed
 };
 
-// `context` names the spec and how Landlock is used; `observe`: install the spec's filter.
+struct WorkloadWalls {
+  bool observe = true;              // install the spec's filter and observe
+  bool become_inside_user = false;  // from root, which the agent is then
+};
+
+// `context` names the spec and how Landlock is used.
 Result<StartedWorkload> StartWorkload(sandbox::SetupContext& context, const sandbox::Command& command,
-                                      const sandbox::WorkloadStreams& streams, bool observe);
+                                      const sandbox::WorkloadStreams& streams, const WorkloadWalls& walls);
 
 // The errno of a failed exec that the workload's process reported; 0 when it reported none.
 int TakeExecFailure(const StartedWorkload& workload);

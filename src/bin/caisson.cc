@@ -15,6 +15,7 @@
 #include "runtime/microvm/microvm.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
+#include "runtime/oci/gvisor.h"
 #include "runtime/oci/oci.h"
 
 namespace {
@@ -67,6 +68,7 @@ caisson::runtime::Runtimes MakeRuntimes() {
   runtimes.push_back(launcher == nullptr ? caisson::runtime::native::MakeNativeRuntime()
                                          : caisson::runtime::native::MakeLaunchedRuntime(std::string(launcher)));
   runtimes.push_back(caisson::runtime::oci::MakeOciRuntime());
+  runtimes.push_back(caisson::runtime::oci::MakeGvisorRuntime());
   runtimes.push_back(caisson::runtime::engine::MakeEngineRuntime());
   runtimes.push_back(caisson::runtime::microvm::MakeMicrovmRuntime());
   return runtimes;

@@ -24,6 +24,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (guest) return caisson::agent::ServeGuest();
+  // Every process inside may read the arguments of PID 1. They should not tell where this program was shown.
+  std::memset(argv[0], 0, std::strlen(argv[0]));
   // The stream moves away from the numbers that commands use; a stray line of output must not become a frame.
   const int input = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
   const int output = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);

@@ -35,7 +35,13 @@ struct Bundle {
   int64_t workspace_bytes = 0;
   int64_t first_host_id = 0;
   std::string cgroup;
+  // For runsc, which has fewer options for mounts, its own /proc and /dev, and needs memory and threads of its own in
+  // the container's cgroup. The agent is root of gVisor's kernel, because that kernel protects PID 1 from another
+  // user's processes only; the capabilities are that kernel's and none of the host's.
+  bool gvisor = false;
+  int64_t group_memory_bytes = 0, group_processes = 0;  // of the cgroup; 0: the limits of the profile
 };
+inline constexpr char kAgentFolder[] = "/.caisson";
 inline constexpr char kAgentInside[] = "/.caisson/agent";
 
 // The container of one run in an engine, likewise.

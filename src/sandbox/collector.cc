@@ -27,7 +27,11 @@ UniqueFd OpenEntry(int directory, const char* name, uint64_t flags) {
   struct open_how how {};
   how.flags = flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   how.resolve = kResolve;
-  return UniqueFd(linux_sys::OpenAt2(directory, name, how));
+  UniqueFd opened(linux_sys::OpenAt2(directory, name, how));
+  // A kernel that is not Linux (gVisor's) may lack the call. Every name here is one component, for which O_NOFOLLOW
+  // says the same but for other file systems; inside foreign walls those are shown on purpose.
+  if (!opened && errno == ENOSYS) opened = UniqueFd(::openat(directory, name, static_cast<int>(how.flags)));
+  return opened;
 }
 
 class Walk {

@@ -36,21 +36,6 @@ std::string AllRegisters(const struct seccomp_data& data) {
   return registers;
 }
 
-bool IsHarmlessDevice(const std::string& path) {
-  static constexpr const char* kDevices[] = {"/dev/null",    "/dev/zero", "/dev/full", "/dev/random",
-                                             "/dev/urandom", "/dev/tty",  "/dev/ptmx"};
-  return std::any_of(std::begin(kDevices), std::end(kDevices), [&](const char* device) { return path == device; }) ||
-         IsBelow(path, "/dev/pts");
-}
-
-// Files of /proc/PID that programs write to tune themselves. The write is refused all the same (/proc is read-only),
-// but it would harm no other process.
-bool IsSelfTuning(const std::string& path) {
-  if (!IsBelow(path, "/proc")) return false;
-  const std::string name = path.substr(path.rfind('/') + 1);
-  return name == "comm" || name == "oom_score_adj" || name == "coredump_filter" || name == "timerslack_ns";
-}
-
 }  // namespace
 
 // The registers and the memory of one call.
@@ -222,21 +207,7 @@ Observer::Judgement Observer::Judge(const struct seccomp_notif& notification, co
 }
 
 bool Observer::MayBeWritten(const InsidePaths::Resolved& file) const {
-  if (!file.is_file_system || IsHarmlessDevice(file.path) || IsSelfTuning(file.path)) return true;
-  // The innermost mount decides.
-  const auto innermost = [&](const std::vector<std::string>& prefixes) {
-    size_t length = 0;
-    for (const std::string& prefix : prefixes) {
-      if (IsBelow(file.path, prefix)) length = std::max(length, prefix.size());
-    }
-    return length;
-  };
-  const size_t writable = innermost(options_.writable);
-  if (writable > 0 && writable > innermost(options_.read_only)) return true;
-  for (const std::string& component : options_.ignored_components) {
-    if ((file.path + "/").find("/" + component + "/") != std::string::npos) return true;
-  }
-  return false;
+  return !file.is_file_system || sandbox::MayBeWritten(options_, file.path);
 }
 
 Observer::Judgement Observer::JudgeWrite(const Arguments& arguments, const PathCall& call) const {

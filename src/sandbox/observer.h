@@ -23,15 +23,13 @@
 #include "sandbox/observed_memory.h"
 #include "sandbox/route_counters.h"
 #include "sandbox/seccomp_program.h"
+#include "sandbox/write_rules.h"
 
 namespace caisson::sandbox {
 
 class Observer {
  public:
-  struct Options {
-    std::vector<std::string> writable;            // inside paths below which writing is allowed
-    std::vector<std::string> read_only;           // paths below those where writing is not allowed
-    std::vector<std::string> ignored_components;  // a refused write below a component of this name is not counted
+  struct Options : WriteRules {
     int64_t scratch_bytes = 0;
     IsServed is_served;  // peers that the sandbox may reach; none: nothing but loopback
     std::function<std::string(uint32_t address)> name_at;  // the name that an address stands for; may be empty

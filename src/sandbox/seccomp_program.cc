@@ -95,4 +95,43 @@ const NotifyRule* FindNotifyRule(const SeccompProgram& program, const seccomp_da
   return nullptr;
 }
 
+uint32_t RunFilter(const SeccompProgram& program, const seccomp_data& data) {
+  uint32_t accumulator = 0;
+  // Every instruction moves forward, so this ends. The instructions are those that tools/seccomp_compile.cc writes.
+  for (size_t next = 0; next < program.filter.size();) {
+    const sock_filter& instruction = program.filter[next++];
+    bool holds = false;
+    switch (instruction.code) {
+      case BPF_LD | BPF_W | BPF_ABS:
+        if (instruction.k > sizeof(data) - sizeof(accumulator)) return SECCOMP_RET_KILL_PROCESS;
+        std::memcpy(&accumulator, reinterpret_cast<const char*>(&data) + instruction.k, sizeof(accumulator));
+        continue;
+      case BPF_ALU | BPF_AND | BPF_K:
+        accumulator &= instruction.k;
+        continue;
+      case BPF_RET | BPF_K:
+        return instruction.k;
+      case BPF_JMP | BPF_JA:
+        next += instruction.k;
+        continue;
+      case BPF_JMP | BPF_JEQ | BPF_K:
+        holds = accumulator == instruction.k;
+        break;
+      case BPF_JMP | BPF_JGT | BPF_K:
+        holds = accumulator > instruction.k;
+        break;
+      case BPF_JMP | BPF_JGE | BPF_K:
+        holds = accumulator >= instruction.k;
+        break;
+      case BPF_JMP | BPF_JSET | BPF_K:
+        holds = (accumulator & instruction.k) != 0;
+        break;
+      default:
+        return SECCOMP_RET_KILL_PROCESS;
+    }
+    next += holds ? instruction.jt : instruction.jf;
+  }
+  return SECCOMP_RET_KILL_PROCESS;
+}
+
 }  // namespace caisson::sandbox

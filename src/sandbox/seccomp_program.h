@@ -71,4 +71,8 @@ const SeccompProgram* FindSeccompProgram(const char* name);
 // refuse the call; no built-in program leads to it.
 const NotifyRule* FindNotifyRule(const SeccompProgram& program, const seccomp_data& data);
 
+// The answer of the program to a call, as the kernel computes it: an action of SECCOMP_RET_* with its data. For
+// observers of a kernel that does not run the program itself.
+uint32_t RunFilter(const SeccompProgram& program, const seccomp_data& data);
+
 }  // namespace caisson::sandbox

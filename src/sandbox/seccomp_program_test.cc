@@ -88,6 +88,7 @@ class SeccompProgramTest : public ::testing::TestWithParam<const char*> {
     const std::optional<uint32_t> actual = evaluator_.Run(data);
     EXPECT_EQ(actual, expected.action) << Describe(data);
     if (actual != expected.action) return false;
+    EXPECT_EQ(RunFilter(program_, data), *actual) << Describe(data);
     return *actual != kNotify || CheckNotifyRule(data, *expected.extension);
   }
 

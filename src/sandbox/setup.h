@@ -45,6 +45,7 @@ struct SetupContext {
   // the room below the stack and the size of the threads' stacks at that start.
   bool stack_fits_interpreter = false;
   bool may_drop_groups = false;            // started by root: the id map allows setgroups
+  bool kernel_lacks_limits = false;        // gVisor's refuses to set limits that it does not have
   bool limit_processes_by_rlimit = false;  // no pids cgroup: RLIMIT_NPROC counts within our own user namespace
   int landlock_abi = 0;
   bool network_made_ahead = false;  // cloned into its network namespace, where loopback is up

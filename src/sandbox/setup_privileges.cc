@@ -238,7 +238,9 @@ int SetResourceLimits(SetupContext& context) {
       {RLIMIT_RTPRIO, 0, 0},
   };
   for (const Cap& cap : caps) {
-    if (const int error = Limit(cap.resource, cap.soft, cap.hard); error != 0) return error;
+    const int error = Limit(cap.resource, cap.soft, cap.hard);
+    if (error == EPERM && context.kernel_lacks_limits) continue;  // what it would limit is not there either
+    if (error != 0) return error;
   }
   if (const int error = LimitStack(context); error != 0) return error;
   // Lets nproc and thread pools see the CPUs they will get. This limits nothing by itself: the quota does.

@@ -117,7 +117,7 @@ std::optional<Observation> Outcome::Saw(const std::string& attempt_id) const {
   return std::nullopt;
 }
 
-Host::Host(std::string caisson) : caisson_(std::move(caisson)) {
+Host::Host(std::string caisson, std::string runtime) : caisson_(std::move(caisson)), runtime_(std::move(runtime)) {
   std::string name = (fs::temp_directory_path() / "caisson-selftest-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a directory in " + name);
   directory_ = name;
@@ -192,10 +192,15 @@ std::vector<std::string> Host::ControlCommand(const std::string& attempt_id) con
   return CommandFor(attempt_id, selftest_);
 }
 
+void Host::AddRuntime(std::vector<std::string>& argv) const {
+  if (runtime_ != "native") argv.insert(argv.end(), {"--runtime", runtime_});
+}
+
 Sandbox Host::Start(const SandboxRequest& request) {
   const std::string result_file = MakeDirectory() + "/result.json";
   Command command;
   command.argv = {caisson_, "run", "--quiet", "--result", result_file, "--timeout", "60s", "--memory", "256M"};
+  AddRuntime(command.argv);
   if (request.with_probe) command.argv.insert(command.argv.end(), {"--workspace", probe_directory_});
   std::vector<std::pair<std::string, std::string>> env = request.env;
   if (canaries_ != nullptr) {
@@ -223,6 +228,7 @@ Outcome Host::Run(const SandboxRequest& request, int timeout_ms) { return Finish
 Outcome Host::Verify(const std::string& request, const std::vector<std::string>& flags, int timeout_ms) {
   Command command;
   command.argv = {caisson_, "verify", "--json", "--local"};
+  AddRuntime(command.argv);
   command.argv.insert(command.argv.end(), flags.begin(), flags.end());
   command.argv.push_back(WriteFile("request.json", request));
   Outcome run;

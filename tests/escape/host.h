@@ -81,13 +81,15 @@ struct Sandbox {
 
 class Host {
  public:
-  // `caisson` is the program under test. Creates a directory, which the destructor removes.
-  explicit Host(std::string caisson);
+  // `caisson` is the program under test, `runtime` the one that runs every sandbox. Creates a directory, which the
+  // destructor removes.
+  explicit Host(std::string caisson, std::string runtime = "native");
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
   ~Host();
 
   const std::string& caisson() const { return caisson_; }
+  const std::string& runtime() const { return runtime_; }
   const std::string& selftest() const { return selftest_; }  // a copy of this program that every user may run
   // A new empty directory of the caller's that only this harness uses.
   std::string MakeDirectory();
@@ -118,7 +120,9 @@ class Host {
  private:
   std::vector<std::string> CommandFor(const std::string& attempt_id, const std::string& program) const;
 
-  std::string caisson_, directory_, probe_directory_, selftest_;
+  void AddRuntime(std::vector<std::string>& argv) const;
+
+  std::string caisson_, runtime_, directory_, probe_directory_, selftest_;
   const Canaries* canaries_ = nullptr;
   int counter_ = 0;
 };

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "escape/runtimes.h"
+
 namespace caisson::escape {
 
 using nlohmann::json;
@@ -105,12 +107,20 @@ RowOutcome RunRow(const Row& row, Host& host, Canaries& canaries) {
     AttemptOutcome& tried = outcome.attempts[i];
     if (!tried.reason.empty()) continue;
     const SandboxRequest request{.command = host.ProbeCommand(tried.id), .flags = attempts[i]->flags};
-    JudgeAttempt(attempts[i]->expect, host.Run(request), &tried);
+    JudgeAttempt(ExpectIn(host.runtime(), attempts[i]->expect), host.Run(request), &tried);
   }
   if (row.judge) outcome.judgement = row.judge(host);
   outcome.canaries = canaries.Check(kCanaryPatienceMs);
   JudgeRow(&outcome);
   outcome.duration_ms = NowMs() - start;
+  return outcome;
+}
+
+RowOutcome SkipRow(const Row& row, const std::string& reason) {
+  RowOutcome outcome;
+  outcome.row = &row;
+  outcome.judgement = Vacuous(reason);
+  JudgeRow(&outcome);
   return outcome;
 }
 

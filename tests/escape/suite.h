@@ -12,6 +12,8 @@
 namespace caisson::escape {
 
 RowOutcome RunRow(const Row& row, Host& host, Canaries& canaries);
+// The row was not tried.
+RowOutcome SkipRow(const Row& row, const std::string& reason);
 
 struct Machine {
   std::string kernel, caisson_version, caisson_path, runtime;

@@ -267,15 +267,13 @@ class Inside:
         self.assertEqual((result["status"], result["failure_class"]), ("rejected", "PolicyRejected"))
         self.assertIn("gvisor", result["message"])
         self.assertEqual(result["decision"]["required_strength"], "gvisor")
-        self.assertEqual(self.caisson("run", "--runtime", "native", "--mode", "strict", "--", "true").returncode, 125)
+        self.assertEqual(self.caisson("run", "--mode", "strict", "--runtime", "native", "--", "true").returncode, 125)
 
     def test_a_runtime_by_name_may_only_strengthen(self):
         self.assertEqual(self.caisson("run", "--runtime", "native", "--", "true").returncode, 0)
-        for runtime in ("container", "gvisor", "kubernetes"):
-            with self.subTest(runtime):
-                done = self.caisson("run", "--runtime", runtime, "--", "true")
-                self.assertEqual(done.returncode, 125)
-                self.assertIn(f"the runtime {runtime} is not part of this program, which has native, oci, container, microvm", done.stderr.decode())
+        done = self.caisson("run", "--runtime", "kubernetes", "--", "true")
+        self.assertEqual(done.returncode, 125)
+        self.assertIn("the runtime kubernetes is not part of this program, which has native, oci, gvisor, container, microvm", done.stderr.decode())
         result = self.verify("print(1)", flags=("--runtime", "kubernetes"))
         self.assertEqual((result["status"], result["decision"]["runtime"]), ("rejected", None))
         self.assertIn("container", result["message"])

@@ -8,6 +8,7 @@ import os
 import pathlib
 import secrets
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -17,7 +18,7 @@ from caisson import CallerCase, Leftovers, check, end, skip, wait_until
 
 FLAGS = ("--runtime", "microvm")
 BOOT_SECONDS = 150
-LIMITS = {"command_timeout_ms": 60_000, "memory_bytes": 192 << 20, "processes": 64, "output_bytes": 1 << 20, "cpu": 1}
+LIMITS = {"command_timeout_ms": 40_000, "memory_bytes": 192 << 20, "processes": 64, "output_bytes": 1 << 20, "cpu": 1}
 
 
 def machines(of):
@@ -71,7 +72,7 @@ class Microvm(CallerCase):
         result = self.verify(
             files={"main.py": "import os\nos.makedirs('/scratch/out')\nopen('/scratch/out/made', 'w').write(open('data/in').read())\n"
                               "print('hello')\n", "data/in": "kept " * 20_000},
-            checks=[check("python3", "main.py"), check("python3", "-c", "print(open('/scratch/out/made').read(4))")],
+            checks=[check("python3", "main.py"), check("python3", "-c", "print(open('/scratch/out/made').read(4))", name="again")],
             flags=FLAGS, timeout=300, limits=LIMITS,
         )  # fmt: skip
         self.assert_passes(result)
@@ -129,7 +130,8 @@ class Microvm(CallerCase):
 
     def test_a_lost_machine_is_never_a_pass(self):
         result_file = self.home / f"result-{secrets.token_hex(4)}.json"
-        process = self.popen("run", *FLAGS, "--result", str(result_file), "--", "sh", "-c", "echo running; sleep 300")
+        process = self.popen("run", *FLAGS, "--result", str(result_file), "--", "sh", "-c", "echo running; sleep 300", stdout=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
         self.addCleanup(end, process)
         self.assertEqual(os.read(process.stdout.fileno(), 8), b"running\n")
         (machine,) = machines(process.pid)
@@ -142,7 +144,8 @@ class Microvm(CallerCase):
         left = Leftovers(self.binary)
         for wait_for_workload in (False, True):
             with self.subTest(wait_for_workload=wait_for_workload):
-                process = self.popen("run", *FLAGS, "--", "sh", "-c", "echo running; sleep 300")
+                process = self.popen("run", *FLAGS, "--", "sh", "-c", "echo running; sleep 300", stdout=subprocess.PIPE)
+                self.addCleanup(process.stdout.close)
                 self.addCleanup(end, process)
                 wait_until(lambda: bool(machines(process.pid)) or "no QEMU yet", BOOT_SECONDS, "the machine starts")
                 if wait_for_workload:

@@ -52,6 +52,8 @@ class Server:
 
     def __init__(self, port=0):
         class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self):
                 self.send_response_only(204)
                 self.end_headers()

@@ -40,18 +40,26 @@ std::string Joined(const std::vector<std::string>& words) {
 }
 
 // A symbolic link as source (/bin on a merged /usr) is followed: both names show the same files.
-ordered_json Bind(const std::string& source, const std::string& target, Access access, bool executable = true) {
+ordered_json Bind(const std::string& source, const std::string& target, Access access, const Bundle* bundle,
+                  bool executable = true) {
+  if (bundle != nullptr && bundle->gvisor) {
+    // Inside a tree of gVisor's there are no mounts, so "ro" applies to all of it.
+    ordered_json options = {"rbind", access == Access::kReadWrite ? "rw" : "ro", "nosuid", "nodev", "rprivate"};
+    if (!executable) options.push_back("noexec");
+    return {{"destination", target}, {"type", "bind"}, {"source", source}, {"options", std::move(options)}};
+  }
   // The r* options apply to mounts below the source too, which "ro" would leave writable.
   ordered_json options = {"rbind", access == Access::kReadWrite ? "rw" : "rro", "rnosuid", "rnodev", "rprivate"};
   if (!executable) options.push_back("rnoexec");
   return {{"destination", target}, {"type", "bind"}, {"source", source}, {"options", std::move(options)}};
 }
 
-ordered_json Tmpfs(const std::string& target, const char* mode, int64_t bytes, int64_t inodes) {
+ordered_json Tmpfs(const std::string& target, const char* mode, int64_t bytes, int64_t inodes,
+                   const char* source = "tmpfs") {
   const std::string id = std::to_string(kInsideId);
   return {{"destination", target},
           {"type", "tmpfs"},
-          {"source", "tmpfs"},
+          {"source", source},
           {"options",
            {"nosuid", "nodev", std::string("mode=") + mode, "uid=" + id, "gid=" + id, "size=" + std::to_string(bytes),
             "nr_inodes=" + std::to_string(inodes)}}};
@@ -64,40 +72,48 @@ bool IsShown(const std::string& path, const Bundle* bundle) {
 
 ordered_json Mounts(const Profile& profile, const Bundle* bundle) {
   ordered_json proc = {"nosuid", "nodev", "noexec", "ro"};
-  if (profile.proc.pids_only) proc.insert(proc.end(), {"subset=pid", "hidepid=invisible"});
+  const bool gvisor = bundle != nullptr && bundle->gvisor;
+  if (profile.proc.pids_only && !gvisor) proc.insert(proc.end(), {"subset=pid", "hidepid=invisible"});
+  // As in native sandboxes: the mount table inside shows the source.
+  const auto source = [&](const char* name) { return bundle == nullptr ? name : "none"; };
   ordered_json mounts = {
-      {{"destination", "/proc"}, {"type", "proc"}, {"source", "proc"}, {"options", std::move(proc)}},
+      {{"destination", "/proc"}, {"type", "proc"}, {"source", source("proc")}, {"options", std::move(proc)}},
       {{"destination", "/dev"},
        {"type", "tmpfs"},
-       {"source", "tmpfs"},
+       {"source", source("tmpfs")},
        {"options", {"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=64", "ro"}}},
   };
+  // gVisor refuses to write to devices of a read-only mount. The directory is root's, and the workload is not.
+  if (gvisor) mounts[1]["options"].erase(6);
   for (const std::vector<std::string>* paths : {&profile.system_paths, &profile.etc_paths}) {
     for (const std::string& path : *paths) {
-      if (IsShown(path, bundle)) mounts.push_back(Bind(path, path, Access::kReadOnly));
+      if (IsShown(path, bundle)) mounts.push_back(Bind(path, path, Access::kReadOnly, bundle));
     }
   }
   for (const WritableArea& area : WritableAreas(profile)) {
     // A bundle has one file system under one cap, like a native sandbox.
     mounts.push_back(bundle == nullptr ? Tmpfs(area.path, area.mode, area.bytes, area.inodes)
                                        : Bind(bundle->scratch + area.path.substr(area.path.rfind('/')), area.path,
-                                              Access::kReadWrite));
+                                              Access::kReadWrite, bundle));
   }
   if (bundle != nullptr) {
-    mounts.push_back({{"destination", "/dev/pts"},
-                      {"type", "devpts"},
-                      {"source", "devpts"},
-                      {"options", {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=64"}}});
+    if (!gvisor) {
+      mounts.push_back({{"destination", "/dev/pts"},
+                        {"type", "devpts"},
+                        {"source", source("devpts")},
+                        {"options", {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=64"}}});
+    }
     if (bundle->workspace_bytes > 0)
-      mounts.push_back(Tmpfs("/workspace", "0755", bundle->workspace_bytes, profile.limits.scratch_inodes));
+      mounts.push_back(Tmpfs("/workspace", "0755", bundle->workspace_bytes, profile.limits.scratch_inodes, "none"));
     for (const BundleMount& mount : bundle->mounts)
-      mounts.push_back(
-          Bind(mount.source, mount.target, mount.writable ? Access::kReadWrite : Access::kReadOnly, mount.executable));
-    mounts.push_back(Bind(bundle->agent, kAgentInside, Access::kReadOnly));
+      mounts.push_back(Bind(mount.source, mount.target, mount.writable ? Access::kReadWrite : Access::kReadOnly, bundle,
+                            mount.executable));
+    mounts.push_back(Bind(bundle->agent, kAgentInside, Access::kReadOnly, bundle));
     return mounts;
   }
-  mounts.push_back(Bind("workspace", "/workspace", profile.workspace));
-  for (const ProfileMount& mount : profile.mounts) mounts.push_back(Bind(mount.source, mount.target, mount.access));
+  mounts.push_back(Bind("workspace", "/workspace", profile.workspace, nullptr));
+  for (const ProfileMount& mount : profile.mounts)
+    mounts.push_back(Bind(mount.source, mount.target, mount.access, nullptr));
   return mounts;
 }
 
@@ -111,15 +127,19 @@ ordered_json Process(const Profile& profile, const Bundle* bundle) {
     for (const char* letter = limit.name; *letter != '\0'; ++letter) type += static_cast<char>(std::toupper(*letter));
     limits.push_back({{"type", std::move(type)}, {"hard", limit.hard}, {"soft", limit.soft}});
   }
-  ordered_json none = ordered_json::array();
+  ordered_json none = ordered_json::array(), kept = none;
+  const bool gvisor = bundle != nullptr && bundle->gvisor;
+  // To become the user of the workload, to end its processes, and to read the files that it leaves.
+  if (gvisor) kept = {"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_DAC_READ_SEARCH"};
+  const int64_t id = gvisor ? 0 : kInsideId;
   return {{"terminal", false},
-          {"user", {{"uid", kInsideId}, {"gid", kInsideId}, {"umask", 022}, {"additionalGids", none}}},
+          {"user", {{"uid", id}, {"gid", id}, {"umask", 022}, {"additionalGids", none}}},
           {"args", ordered_json::array({bundle != nullptr ? kAgentInside : kPlaceholderProgram})},
           {"env", std::move(environment)},
           {"cwd", bundle != nullptr ? "/" : "/workspace"},
           {"noNewPrivileges", true},
           {"capabilities",
-           {{"bounding", none}, {"effective", none}, {"inheritable", none}, {"permitted", none}, {"ambient", none}}},
+           {{"bounding", kept}, {"effective", kept}, {"inheritable", none}, {"permitted", kept}, {"ambient", none}}},
           {"rlimits", std::move(limits)}};
 }
 
@@ -129,6 +149,12 @@ ordered_json Linux(const Profile& profile, const Bundle* bundle) {
     if (kTypes[i] != nullptr && profile.Has(static_cast<Namespace>(i))) namespaces.push_back({{"type", kTypes[i]}});
   }
   std::vector<std::string> masked = MaskedPaths(profile);
+  // A bundle's directories are masked by its mounts.
+  const auto is_mounted = [&](const std::string& path) {
+    return bundle != nullptr && std::any_of(bundle->mounts.begin(), bundle->mounts.end(),
+                                            [&](const BundleMount& mount) { return mount.target == path; });
+  };
+  masked.erase(std::remove_if(masked.begin(), masked.end(), is_mounted), masked.end());
   for (const char* device : kRuntimeDevices) {
     if (bundle != nullptr && std::string_view(device) == "tty") continue;  // as in native sandboxes
     if (std::find(profile.devices.begin(), profile.devices.end(), device) == profile.devices.end())
@@ -143,13 +169,18 @@ ordered_json Linux(const Profile& profile, const Bundle* bundle) {
           {{{"containerID", 0}, {"hostID", bundle != nullptr ? bundle->first_host_id : kFirstHostId}, {"size", kIds}}});
   }
   out["rootfsPropagation"] = "rprivate";
-  out["resources"] = {
-      {"devices", ordered_json::array({{{"allow", false}, {"access", "rwm"}}})},
-      {"memory", {{"limit", limits.memory_bytes}, {"swap", limits.memory_bytes}, {"disableOOMKiller", false}}},
-      {"pids", {{"limit", limits.processes}}},
-      {"cpu", {{"quota", limits.cpu_millis * kCpuPeriod / 1000}, {"period", kCpuPeriod}}}};
-  out["maskedPaths"] = masked;
-  out["readonlyPaths"] = kReadOnlyPaths;
+  const bool gvisor = bundle != nullptr && bundle->gvisor;
+  const int64_t memory =
+      bundle != nullptr && bundle->group_memory_bytes > 0 ? bundle->group_memory_bytes : limits.memory_bytes;
+  const int64_t processes =
+      bundle != nullptr && bundle->group_processes > 0 ? bundle->group_processes : limits.processes;
+  out["resources"] = {{"devices", ordered_json::array({{{"allow", false}, {"access", "rwm"}}})},
+                      {"memory", {{"limit", memory}, {"swap", memory}, {"disableOOMKiller", false}}},
+                      {"pids", {{"limit", processes}}},
+                      {"cpu", {{"quota", limits.cpu_millis * kCpuPeriod / 1000}, {"period", kCpuPeriod}}}};
+  // gVisor's /proc and /dev are its own and have nothing of the host.
+  out["maskedPaths"] = gvisor ? ordered_json::array() : ordered_json(masked);
+  out["readonlyPaths"] = gvisor ? ordered_json::array() : ordered_json(kReadOnlyPaths);
   if (bundle != nullptr) out["cgroupsPath"] = bundle->cgroup;
   return out;
 }

@@ -130,6 +130,8 @@ void StartChild(const ProgramArguments& program, const std::vector<int>& kept, b
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   KeepOnly(kept);
   if (is_qemu) {
+    for (unsigned long capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
+    }
     Require(::setresgid(kQemuId, kQemuId, kQemuId) == 0 && ::setresuid(kQemuId, kQemuId, kQemuId) == 0, "user of QEMU");
   }
   char path[] = "PATH=/usr/sbin:/usr/bin";

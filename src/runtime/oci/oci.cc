@@ -1,110 +1,73 @@
 #include "runtime/oci/oci.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/syscall.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "linux/capability_names.h"
 #include "linux/files.h"
 #include "linux/syscalls.h"
+#include "policy/render.h"
 #include "runtime/oci/bundle.h"
+#include "runtime/oci/container.h"
 #include "runtime/oci/program.h"
 #include "runtime/oci/state.h"
 #include "runtime/witnessed/agent_program.h"
 #include "runtime/witnessed/cgroup_counters.h"
 #include "runtime/witnessed/inside_namespace.h"
 #include "runtime/witnessed/lower.h"
-#include "runtime/witnessed/pipes.h"
-#include "runtime/witnessed/root_files.h"
 #include "runtime/witnessed/run.h"
 #include "sandbox/walls.h"
 
 namespace caisson::runtime::oci {
 
+using witnessed::DoInside;
+using witnessed::SealWorkspace;
+
 namespace {
 
-constexpr int64_t kCreateMs = 30'000;
-constexpr int kEndMs = 10'000;
+// Makes the devices and what covers files of /proc read-only, from outside: the container program mounts each node of
+// the host's and the terminals writable. Writing to a device is not writing to its file system.
+Status SealDevices(pid_t pid, bool writable_shm) {
+  return DoInside(pid, "mnt", "devices", [writable_shm] {
+    struct mount_attr attributes {};
+    attributes.attr_set = MOUNT_ATTR_RDONLY;
+    for (const char* tree : {"/dev", "/proc"}) {
+      if (::mount_setattr(AT_FDCWD, tree, AT_RECURSIVE, &attributes, sizeof(attributes)) != 0) return false;
+    }
+    attributes = {};
+    attributes.attr_clr = MOUNT_ATTR_RDONLY;
+    return !writable_shm || ::mount_setattr(AT_FDCWD, "/dev/shm", 0, &attributes, sizeof(attributes)) == 0;
+  });
+}
+
+// The program of the agent, which runs, is shown no longer: its path on the host would be in the mount table.
+Status HideAgent(pid_t pid) {
+  return DoInside(pid, "mnt", "agent", [] {
+    struct mount_attr attributes {};
+    attributes.attr_clr = MOUNT_ATTR_RDONLY;
+    if (::mount_setattr(AT_FDCWD, "/", 0, &attributes, sizeof(attributes)) != 0) return false;
+    const bool hidden = ::umount2(policy::kAgentInside, MNT_DETACH) == 0 && ::unlink(policy::kAgentInside) == 0 &&
+                        ::rmdir(policy::kAgentFolder) == 0;
+    attributes = {};
+    attributes.attr_set = MOUNT_ATTR_RDONLY;
+    return ::mount_setattr(AT_FDCWD, "/", 0, &attributes, sizeof(attributes)) == 0 && hidden;
+  });
+}
 
 // The agent has no capability and serves name look-ups, which resolvers send to port 53. /proc inside is read-only and
 // may lack this file; the host's shows that of the namespace of the process that opens it.
 Status AllowNamePort(pid_t pid) {
-  return witnessed::DoInside(pid, "net", "names", [] {
+  return DoInside(pid, "net", "names", [] {
     const int file = ::open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC);
     return file >= 0 && ::write(file, "0", 1) == 1;
   });
 }
-
-class OciContainer : public witnessed::PipedContainer {
- public:
-  static Result<std::unique_ptr<OciContainer>> Start(std::unique_ptr<State> state,
-                                                     const std::vector<PrivateMount>& mounts) {
-    std::unique_ptr<OciContainer> container(new OciContainer(std::move(state)));
-    CAISSON_TRY_VOID(container->Create(mounts));
-    return container;
-  }
-  ~OciContainer() override {
-    OciContainer::Kill();
-    state_.reset();
-  }
-
-  Result<std::optional<sandbox::GroupCounters>> ReadCounters() override {
-    CAISSON_TRY(sandbox::GroupCounters counters, counters_->Read());
-    return std::optional<sandbox::GroupCounters>(counters);
-  }
-  bool RestartMemoryPeak() override { return counters_->RestartMemoryPeak(); }
-
-  // The group, and its counters with it, stay until the state is removed.
-  void Kill() override {
-    CloseStreams();
-    if (!process_) return;
-    linux_sys::PidfdSendSignal(process_.get(), SIGKILL);
-    struct pollfd wait {
-      process_.get(), POLLIN, 0
-    };
-    ::poll(&wait, 1, kEndMs);
-    process_.Reset();
-  }
-
-  pid_t pid() const { return pid_; }
-  const witnessed::CgroupCounters& group() const { return *counters_; }
-
- private:
-  explicit OciContainer(std::unique_ptr<State> state) : state_(std::move(state)) {}
-
-  Status Create(const std::vector<PrivateMount>& mounts) {
-    CAISSON_TRY(witnessed::AgentPipes pipes, MakePipes());
-    const std::string pid_file = state_->directory() + "/pid";
-    std::vector<std::string> command = state_->Invocation();
-    command.insert(command.end(),
-                   {"run", "--detach", "--bundle", state_->directory(), "--pid-file", pid_file, state_->id()});
-    CAISSON_TRY(const bool created, RunProgram(command, {pipes.input.get(), pipes.output.get()}, mounts, kCreateMs));
-    if (!created) {
-      return Error::Unsupported("runtime oci: " + command[0] + " could not start the container: " + state_->ReadLog());
-    }
-    CAISSON_TRY(const std::string text, linux_sys::ReadSmallFile(AT_FDCWD, pid_file.c_str()));
-    if (std::from_chars(text.data(), text.data() + text.size(), pid_).ec != std::errc() || pid_ <= 1)
-      return Error::System(EPROTO, "runtime oci: the container has no process number");
-    process_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-    if (!process_) return Error::System(errno, "runtime oci: the container ended at once");
-    CAISSON_TRY(counters_, witnessed::CgroupCounters::Of(pid_));
-    return AllowNamePort(pid_);
-  }
-
-  std::unique_ptr<State> state_;
-  pid_t pid_ = -1;
-  UniqueFd process_;
-  std::optional<witnessed::CgroupCounters> counters_;
-};
 
 std::vector<std::string> CapabilityNames(uint64_t set) {
   std::vector<std::string> names;
@@ -128,11 +91,16 @@ class Reporter {
         seal_workspace_(seal_workspace) {}
 
   Result<IsolationReport> Describe(const agent::Ready& ready) {
+    // Before the walls are read, and before any command runs.
+    const bool shm = std::find(profile_.writable_paths.begin(), profile_.writable_paths.end(), "/dev/shm") !=
+                     profile_.writable_paths.end();
+    CAISSON_TRY_VOID(SealDevices(container_.pid(), shm));
+    CAISSON_TRY_VOID(HideAgent(container_.pid()));
     CAISSON_TRY(const UniqueFd root,
                 linux_sys::Open("/proc/" + std::to_string(container_.pid()) + "/root", O_PATH | O_DIRECTORY));
     CAISSON_TRY(const sandbox::Walls walls, sandbox::ReadWalls(container_.pid(), root.get()));
     CAISSON_TRY_VOID(Check(walls, ready));
-    if (seal_workspace_) CAISSON_TRY_VOID(witnessed::SealWorkspace(container_.pid()));
+    if (seal_workspace_) CAISSON_TRY_VOID(SealWorkspace(container_.pid()));
     const policy::RuntimeDescription description = DescribeOci();
     IsolationReport report;
     report.runtime = description.name;
@@ -226,13 +194,15 @@ class OciRuntime : public Runtime {
     for (const policy::PlannedFile& file : plan.workspace_files)
       input.workspace_bytes += static_cast<int64_t>(file.bytes.size()) + 4096;
     CAISSON_TRY(witnessed::LoweredPlan lowered, witnessed::Lower(plan, Describe()));
-    CAISSON_TRY(std::unique_ptr<State> state, State::Make({program}));
+    CAISSON_TRY(std::unique_ptr<State> state, State::Make("oci", {program}));
     input.directory = state->directory();
     input.agent = agent;
     input.first_host_id = state->first_host_id();
     input.cgroup = "/" + state->id() + ".oci";
-    CAISSON_TRY(const std::vector<PrivateMount> mounts, WriteBundle(plan, input));
-    CAISSON_TRY(std::unique_ptr<OciContainer> container, OciContainer::Start(std::move(state), mounts));
+    CAISSON_TRY(const WrittenBundle bundle, WriteBundle(plan, input));
+    auto container = std::make_unique<OciContainer>("oci", std::move(state));
+    CAISSON_TRY_VOID(container->Create({}, bundle.mounts));
+    CAISSON_TRY_VOID(AllowNamePort(container->pid()));
     const bool seal = !plan.workspace_mount && plan.workspace_access == policy::Access::kReadOnly;
     Reporter reporter(*container, plan.profile, plan.limits, lowered.given_up, seal);
     return witnessed::BeginRun(std::move(container), std::move(lowered),

@@ -24,7 +24,9 @@ constexpr int kExecFailed = 251;
 bool MakeMount(const PrivateMount& mount) {
   switch (mount.kind) {
     case PrivateMount::Kind::kTmpfs:
-      if (::mount("tmpfs", mount.target.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, mount.options.c_str()) != 0)
+      // The source is shown in the workload's mount table, as in native sandboxes.
+      if (::mount("none", mount.target.c_str(), "tmpfs", mount.plain ? 0 : MS_NOSUID | MS_NODEV,
+                  mount.options.c_str()) != 0)
         return false;
       for (const PrivateMount::Directory& directory : mount.directories) {
         const char* path = directory.path.c_str();
@@ -34,6 +36,14 @@ bool MakeMount(const PrivateMount& mount) {
       }
       for (const PrivateMount::Link& link : mount.links) {
         if (::symlink(link.target.c_str(), link.path.c_str()) != 0) return false;
+      }
+      for (const PrivateMount::File& file : mount.files) {
+        const int fd = ::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        const auto size = static_cast<ssize_t>(file.text.size());
+        const bool written = fd >= 0 && ::fchmod(fd, 0644) == 0 && ::fchown(fd, mount.owner, mount.owner) == 0 &&
+                             ::write(fd, file.text.data(), file.text.size()) == size;
+        if (fd >= 0) ::close(fd);
+        if (!written) return false;
       }
       return true;
     case PrivateMount::Kind::kTree:

@@ -20,6 +20,8 @@ struct PrivateMount {
   std::string target;   // exists
   std::string options;  // kTmpfs, kOverlay
   UniqueFd tree;        // kTree: a detached mount
+  // kTmpfs: without nosuid and nodev, which a program in a user namespace could not keep when it mounts the tree again.
+  bool plain = false;
   // kTmpfs: what to create in it; directories belong to `owner`.
   struct Directory {
     std::string path;
@@ -28,8 +30,12 @@ struct PrivateMount {
   struct Link {
     std::string path, target;
   };
+  struct File {
+    std::string path, text;
+  };
   std::vector<Directory> directories;
   std::vector<Link> links;
+  std::vector<File> files;  // small, world-readable
   uid_t owner = 0;
 };
 

@@ -23,20 +23,20 @@ namespace caisson::runtime::oci {
 namespace {
 
 // Not below /run/caisson, which only root may enter: the container program enters this one as the container's root.
-constexpr char kBase[] = "/run/caisson-oci";
+constexpr char kBasePrefix[] = "/run/caisson-";
 constexpr int64_t kRemovalMs = 20'000;
 constexpr size_t kMostSwept = 64;
 constexpr int kCleanupAttempts = 3;
 
-std::string DirectoryOf(int slot) { return std::string(kBase) + "/" + std::to_string(slot); }
+std::string DirectoryOf(const std::string& base, int slot) { return base + "/" + std::to_string(slot); }
 
 std::vector<std::string> InvocationFor(std::vector<std::string> program, const std::string& directory) {
   program.insert(program.end(), {"--root", directory + "/state", "--log", directory + "/log", "--log-format", "json"});
   return program;
 }
 
-void Remove(const std::vector<std::string>& program, int slot) {
-  const std::string directory = DirectoryOf(slot);
+void Remove(const std::string& base, const std::vector<std::string>& program, int slot) {
+  const std::string directory = DirectoryOf(base, slot);
   if (::access(directory.c_str(), F_OK) != 0) return;
   std::vector<std::string> command = InvocationFor(program, directory);
   command.insert(command.end(), {"delete", "--force", "caisson-" + std::to_string(slot)});
@@ -46,33 +46,37 @@ void Remove(const std::vector<std::string>& program, int slot) {
 }
 
 // Removes what runs left that were killed together with their cleanup process.
-void Sweep(const std::vector<std::string>& program) {
+void Sweep(const std::string& base, const std::vector<std::string>& program) {
   std::error_code error;
   size_t looked = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kBase, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
     const std::string name = entry.path().filename().string();
     int slot = -1;
     if (std::from_chars(name.data(), name.data() + name.size(), slot).ptr != name.data() + name.size()) continue;
     if (++looked > kMostSwept) return;
     if (Result<sandbox::Slot> stale = sandbox::Slot::AcquireNumber(sandbox::Slot::DefaultDirectory(), slot))
-      Remove(program, slot);
+      Remove(base, program, slot);
   }
 }
 
 }  // namespace
 
-State::State(sandbox::Slot slot, std::vector<std::string> program)
-    : slot_(std::move(slot)), program_(std::move(program)), directory_(DirectoryOf(slot_.number())) {}
+State::State(sandbox::Slot slot, std::string base, std::vector<std::string> program)
+    : slot_(std::move(slot)),
+      base_(std::move(base)),
+      program_(std::move(program)),
+      directory_(DirectoryOf(base_, slot_.number())) {}
 
-Result<std::unique_ptr<State>> State::Make(const std::vector<std::string>& program) {
-  if (::mkdir(kBase, 0711) != 0 && errno != EEXIST) return Error::System(errno, std::string("make ") + kBase);
+Result<std::unique_ptr<State>> State::Make(const std::string& runtime, const std::vector<std::string>& program) {
+  const std::string base = kBasePrefix + runtime;
+  if (::mkdir(base.c_str(), 0711) != 0 && errno != EEXIST) return Error::System(errno, "make " + base);
   struct stat info {};
-  if (::lstat(kBase, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != 0 || (info.st_mode & 022) != 0)
-    return Error::Denied(std::string(kBase) + ": not a directory that only root can write");
+  if (::lstat(base.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != 0 || (info.st_mode & 022) != 0)
+    return Error::Denied(base + ": not a directory that only root can write");
   CAISSON_TRY(sandbox::Slot slot, sandbox::Slot::Acquire(sandbox::Slot::DefaultDirectory()));
-  Remove(program, slot.number());
-  Sweep(program);
-  std::unique_ptr<State> state(new State(std::move(slot), program));
+  Remove(base, program, slot.number());
+  Sweep(base, program);
+  std::unique_ptr<State> state(new State(std::move(slot), base, program));
   if (::mkdir(state->directory_.c_str(), 0711) != 0) return Error::System(errno, "make " + state->directory_);
   CAISSON_TRY_VOID(state->StartCleanup());
   return state;
@@ -86,7 +90,8 @@ std::string State::ReadLog() const {
   const size_t at = log->rfind("\"msg\":\"");
   if (at == std::string::npos) return "";
   std::string text = log->substr(at + 7);
-  return text.substr(0, text.find("\",\"time\""));
+  // runc ends the text with the time, runsc with the level.
+  return text.substr(0, std::min(text.find("\",\"time\""), text.find("\",\"level\"")));
 }
 
 // The process holds the slot, so that no other run takes its name before everything of it is gone.
@@ -136,7 +141,7 @@ Status State::StartCleanup() {
   return cleanup_ < 0 ? Status(Error::System(error, "start the cleanup")) : Status();
 }
 
-void State::RemoveContainer() { Remove(program_, slot_.number()); }
+void State::RemoveContainer() { Remove(base_, program_, slot_.number()); }
 
 State::~State() {
   RemoveContainer();

@@ -1,6 +1,6 @@
-// What a container leaves on the host while it lives: a directory of its own below /run/caisson-oci, named after its
-// slot, with the bundle and the state of the container program. The holder of a slot owns everything named after it, so
-// leftovers of a killed run can be removed without asking.
+// What a container leaves on the host while it lives: a directory of its own below /run/caisson-RUNTIME, named after
+// its slot, with the bundle and the state of the container program. The holder of a slot owns everything named after
+// it, so leftovers of a killed run can be removed without asking.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace caisson::runtime::oci {
 class State {
  public:
   // Takes a slot and makes the directory. Removes what killed runs left in it and, as far as found, in others.
-  // `program` is the container program with its global options.
-  static Result<std::unique_ptr<State>> Make(const std::vector<std::string>& program);
+  // `program` is the container program with its global options; all containers of `runtime` are its.
+  static Result<std::unique_ptr<State>> Make(const std::string& runtime, const std::vector<std::string>& program);
   // Removes the container and the directory.
   ~State();
   State(const State&) = delete;
@@ -35,10 +35,11 @@ class State {
   void RemoveContainer();
 
  private:
-  State(sandbox::Slot slot, std::vector<std::string> program);
+  State(sandbox::Slot slot, std::string base, std::vector<std::string> program);
   Status StartCleanup();
 
   sandbox::Slot slot_;
+  const std::string base_;
   std::vector<std::string> program_;
   std::string directory_;
   UniqueFd alive_;  // when it closes, by us or by our death, the cleanup process begins

@@ -35,6 +35,8 @@ class Container {
   // How long the agent may take to answer for the first time, and to tell of a command's end after its limit.
   virtual int64_t start_ms() const { return 30'000; }
   virtual int64_t grace_ms() const { return 2'000; }
+  // Readable when the run's TakeViolations has something to return; -1: it is asked now and then.
+  virtual int attention() const { return -1; }
 
   // Ends every process inside and waits until they are gone. The counters can still be read.
   virtual void Kill() = 0;

@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "runtime/witnessed/streams.h"
+#include "sandbox/probes.h"
+#include "sandbox/violation_log.h"
 
 namespace caisson::runtime::witnessed {
 
@@ -26,11 +28,25 @@ constexpr int64_t kLongestCounterIntervalMs = 500;
 constexpr int64_t kToleratedRefusedForks = 64;
 constexpr size_t kMaxPendingInput = size_t{256} << 10;
 
+// The call must not have returned, so the command ends.
+bool IsDeadly(const Violation& violation) {
+  return std::any_of(violation.evidence.begin(), violation.evidence.end(), [](const auto& entry) {
+    const std::string* text = std::get_if<std::string>(&entry.second);
+    return entry.first == "answer" && text != nullptr && *text == "killed";
+  });
+}
+
 class Execution {
  public:
-  Execution(Conversation& agent, const sandbox::Limits& limits, const CommandIo& io, const ExecuteOptions& options,
+  Execution(Conversation& agent, const sandbox::Spec& spec, const CommandIo& io, const ExecuteOptions& options,
             const TakeViolations& more)
-      : agent_(agent), limits_(limits), io_(io), options_(options), more_(more), streams_(io, limits.output_bytes) {}
+      : agent_(agent),
+        limits_(spec.limits),
+        probes_(spec.probes),
+        io_(io),
+        options_(options),
+        more_(more),
+        streams_(io, spec.limits.output_bytes) {}
 
   Result<Executed> Run(const sandbox::Command& command);
 
@@ -63,6 +79,7 @@ class Execution {
 
   Conversation& agent_;
   const sandbox::Limits& limits_;
+  const std::vector<sandbox::Probe>& probes_;
   const CommandIo& io_;
   const ExecuteOptions& options_;
   const TakeViolations& more_;
@@ -72,7 +89,8 @@ class Execution {
   bool input_end_sent_ = false;
   std::optional<CommandOutcome> told_;  // the agent's outcome
   std::optional<Ending> stopped_;       // why the agent was asked to end the command
-  std::vector<Violation> observed_;     // told by another observer than the agent
+  sandbox::ViolationLog observed_;      // told by another observer than the agent
+  std::vector<Notice> notices_;         // likewise
   bool agent_lost_ = false;
   int64_t kill_at_ms_ = -1;  // after a signal's grace
   int64_t next_counters_ms_ = kCounterIntervalMs;
@@ -93,6 +111,11 @@ Status Execution::Start(const sandbox::Command& command) {
   execute.timeout_ms = options_.timeout_ms;
   execute.timeout_name = options_.timeout_name;
   CAISSON_TRY(before_, agent_.container().ReadCounters());
+  // What happened before is not the command's.
+  for (bool done = !more_; !done;) {
+    CAISSON_TRY(const std::vector<Violation> earlier, more_());
+    done = earlier.empty();
+  }
   if (before_ && before_->peak_memory_bytes) memory_peak_is_own_ = agent_.container().RestartMemoryPeak();
   start_ns_ = MonotonicNanos();
   return agent_.Send(Kind::kExecute, agent::Encode(execute));
@@ -123,6 +146,7 @@ Status Execution::Turn() {
       {wants_input ? streams_.input_source() : -1, POLLIN, 0},
       {streams_.output_sink(), POLLOUT, 0},
       {streams_.error_sink(), POLLOUT, 0},
+      {agent_.container().attention(), POLLIN, 0},
   };
   const bool known_input = wants_input && streams_.input_source() < 0;
   if (::poll(waits, std::size(waits), known_input ? 0 : NextTimeout()) < 0 && errno != EINTR)
@@ -132,6 +156,7 @@ Status Execution::Turn() {
   if (known_input || waits[3].revents != 0 || (!streams_.wants_input() && !input_end_sent_))
     CAISSON_TRY_VOID(PassInput());
   if ((waits[4].revents | waits[5].revents) != 0) streams_.Write(false);
+  if (waits[6].revents != 0) CAISSON_TRY_VOID(TakeMore());
   if (waits[0].revents != 0) CAISSON_TRY_VOID(TakeFrames());
   return {};
 }
@@ -234,12 +259,19 @@ Status Execution::ReadCounters() {
 }
 
 Status Execution::TakeMore() {
-  if (!more_) return {};
-  CAISSON_TRY(std::vector<Violation> more, more_());
-  for (Violation& violation : more) {
-    violation.time_ms = ElapsedMs();
-    Tell(violation);
-    observed_.push_back(std::move(violation));
+  for (bool done = !more_; !done;) {
+    CAISSON_TRY(std::vector<Violation> more, more_());
+    done = more.empty();
+    for (Violation& violation : more) {
+      violation.time_ms = ElapsedMs();
+      if (const sandbox::Probe* probe = sandbox::FindProbe(probes_, violation)) {
+        sandbox::AddNotice(notices_, *probe, std::move(violation));
+        continue;
+      }
+      const bool deadly = IsDeadly(violation);
+      if (observed_.Add(violation, deadly && !stopped_)) Tell(violation);
+      if (deadly && !told_ && !agent_lost_) CAISSON_TRY_VOID(Stop(Ending::kSyscall));
+    }
   }
   return {};
 }
@@ -251,7 +283,15 @@ Result<Executed> Execution::Finish() {
   }
   outcome_.duration_ms = ElapsedMs();
   CAISSON_TRY_VOID(TakeMore());
-  for (Violation& violation : observed_) outcome_.violations.push_back(std::move(violation));
+  bool deadly = false;
+  std::vector<Violation>& violations = outcome_.violations;
+  for (Violation& violation : observed_.Take()) {
+    if (IsDeadly(violation)) deadly = true;
+    violations.push_back(std::move(violation));
+  }
+  std::stable_sort(violations.begin(), violations.end(),
+                   [](const Violation& a, const Violation& b) { return a.time_ms < b.time_ms; });
+  for (Notice& notice : notices_) outcome_.notices.push_back(std::move(notice));
   if (agent_lost_) {
     agent_.container().Kill();
     outcome_.ending = stopped_.value_or(Ending::kLost);
@@ -259,6 +299,13 @@ Result<Executed> Execution::Finish() {
     outcome_.signal = SIGKILL;
   } else if (stopped_ && outcome_.ending == *stopped_) {
     outcome_.exit_code = 128 + SIGKILL;
+    outcome_.signal = SIGKILL;
+  }
+  // Seen too late to end it: it must not look like a command that ended by itself.
+  if (deadly && (outcome_.ending == Ending::kExited || outcome_.ending == Ending::kSignaled))
+    outcome_.ending = Ending::kSyscall;
+  if (outcome_.ending == Ending::kSyscall) {
+    outcome_.exit_code = 128 + SIGSYS;
     outcome_.signal = SIGKILL;
   }
   CAISSON_TRY_VOID(JudgeCounters());
@@ -373,9 +420,9 @@ bool Execution::Has(ViolationClass violation_class) const {
 
 }  // namespace
 
-Result<Executed> ExecuteWitnessed(Conversation& agent, const sandbox::Limits& limits, const sandbox::Command& command,
+Result<Executed> ExecuteWitnessed(Conversation& agent, const sandbox::Spec& spec, const sandbox::Command& command,
                                   const CommandIo& io, const ExecuteOptions& options, const TakeViolations& more) {
-  return Execution(agent, limits, io, options, more).Run(command);
+  return Execution(agent, spec, io, options, more).Run(command);
 }
 
 }  // namespace caisson::runtime::witnessed

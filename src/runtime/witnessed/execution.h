@@ -17,7 +17,8 @@ struct Executed {
   bool agent_lost = false;
 };
 
-Result<Executed> ExecuteWitnessed(Conversation& agent, const sandbox::Limits& limits, const sandbox::Command& command,
+// `spec` has the limits and the probes.
+Result<Executed> ExecuteWitnessed(Conversation& agent, const sandbox::Spec& spec, const sandbox::Command& command,
                                   const CommandIo& io, const ExecuteOptions& options, const TakeViolations& more);
 
 }  // namespace caisson::runtime::witnessed

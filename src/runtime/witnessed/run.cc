@@ -61,7 +61,7 @@ class WitnessedRun : public Run {
       outcome.exec_errno = E2BIG;
       return outcome;
     }
-    Result<Executed> executed = ExecuteWitnessed(*agent_, plan_.agent.spec.limits, lowered, io, options, more_);
+    Result<Executed> executed = ExecuteWitnessed(*agent_, plan_.agent.spec, lowered, io, options, more_);
     ended_ = options.last || !executed || executed->run_ended;
     if (!executed) return std::move(executed).error();
     return std::move(executed->outcome);

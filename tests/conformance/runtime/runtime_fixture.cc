@@ -20,6 +20,7 @@
 #include "runtime/microvm/microvm.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
+#include "runtime/oci/gvisor.h"
 #include "runtime/oci/oci.h"
 #include "support/bare_container.h"
 
@@ -41,6 +42,7 @@ const std::map<std::string, std::set<Ability>> kLacking = {
     {"oci", {Ability::kClockBesideSink}},
     {"container", {Ability::kClockBesideSink}},
     {"microvm", {Ability::kManyThreads, Ability::kClockBesideSink}},
+    {"gvisor", {Ability::kClockBesideSink}},
 };
 
 const std::map<std::string, std::vector<std::string>> kLauncherFlags = {
@@ -105,10 +107,11 @@ void RuntimeTest::SetUp() {
   }
   if (name() == "microvm" && ::getenv("CAISSON_MICROVM_ALL") == nullptr)
     GTEST_SKIP() << "SKIP: takes many minutes in virtual machines; set CAISSON_MICROVM_ALL=1";
-  if (name() == "oci" || name() == "container" || name() == "microvm") {
+  if (name() == "oci" || name() == "gvisor" || name() == "container" || name() == "microvm") {
     const char* agent = ::getenv("CAISSON_AGENT_BIN");
     ASSERT_NE(agent, nullptr) << "CAISSON_AGENT_BIN must name the agent";
     runtime_ = name() == "oci"         ? oci::MakeOciRuntime(agent)
+               : name() == "gvisor"    ? oci::MakeGvisorRuntime(agent)
                : name() == "container" ? engine::MakeEngineRuntime(agent)
                                        : microvm::MakeMicrovmRuntime(agent);
     const std::string required = "," + (name() == "container" ? std::string("docker") : name()) + ",";
