@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -86,6 +87,14 @@ Result<std::unique_ptr<sandbox::DnsServer>> OpenNames() {
   return std::make_unique<sandbox::DnsServer>(UniqueFd(sockets.datagrams), UniqueFd(sockets.listener));
 }
 
+// True for an interface that is down; one whose state cannot be read counts as up.
+bool IsDown(const std::string& name) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  struct ifreq request {};
+  name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+  return socket && ::ioctl(socket.get(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0;
+}
+
 // Lets nproc and thread pools see as many CPUs as the quota covers. This limits nothing by itself: the quota does.
 void ChooseCpus(sandbox::SetupContext& context) {
   cpu_set_t available;
@@ -104,11 +113,29 @@ void ChooseCpus(sandbox::SetupContext& context) {
   context.restrict_cpus = true;
 }
 
+// The interfaces of the network namespace besides the loopback, up or not: the workload's peers are behind them.
+Result<std::vector<std::string>> ListInterfaces() {
+  struct if_nameindex* const list = ::if_nameindex();
+  if (list == nullptr) return Error::System(errno, "wall network: list the interfaces");
+  std::vector<std::string> names;
+  for (const struct if_nameindex* entry = list; entry->if_index != 0; ++entry) {
+    if (std::string_view(entry->if_name) != "lo") names.emplace_back(entry->if_name);
+  }
+  ::if_freenameindex(list);
+  // Tunnels that every namespace of some kernels has; they are down, and nothing inside can raise them.
+  names.erase(std::remove_if(names.begin(), names.end(), IsDown), names.end());
+  return names;
+}
+
 class Agent {
  public:
   Agent(int input, int output) : channel_(input, output) {}
 
-  Status Run() {
+  Status Run(bool await_greeting) {
+    if (await_greeting) {
+      CAISSON_TRY(const Frame greeting, channel_.Await());
+      if (greeting.kind != Kind::kGreet) return Error::Invalid("greeting: expected first");
+    }
     channel_.Send(Kind::kHello, EncodeNumber(kProtocolVersion));
     CAISSON_TRY_VOID(TakePlan());
     CAISSON_TRY_VOID(Prepare());
@@ -250,6 +277,13 @@ Status Agent::Prepare() {
   if (plan.watch_limits) {
     CAISSON_TRY(place_.watch, LimitWatch::Make(spec.limits, known.front()));
   }
+  if (plan.in_pod) {
+    CAISSON_TRY(ready_.interfaces, ListInterfaces());
+    place_.group = OwnGroup::Open();
+    UniqueFd processes(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!processes) return Error::System(errno, "open /proc");
+    place_.meter.emplace(sandbox::TreeMeter::Views{std::move(processes), {}, {}, 0});
+  }
   // What the walls outside left is given up now, unless the processes of the commands give it up: the agent needs
   // nothing.
   if (!plan.become_inside_user) {
@@ -322,7 +356,7 @@ sandbox::Collected Agent::Collect(const std::vector<std::string>& globs) const {
 
 }  // namespace
 
-int Serve(int input, int output) {
+int Serve(int input, int output, bool await_greeting) {
   // SECURITY: from here on no process of our own user may inspect this one, or take its descriptors.
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return 1;
   // SECURITY: PID 1 has no handlers, so no signal from inside reaches it.
@@ -330,7 +364,7 @@ int Serve(int input, int output) {
   reset.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &reset, nullptr);
   Agent agent(input, output);
-  const Status status = agent.Run();
+  const Status status = agent.Run(await_greeting);
   agent.Report(status.error());
   return 0;
 }

@@ -6,6 +6,7 @@
 namespace caisson::agent {
 
 // Serves the runtime at the other end of `input` and `output` until that end closes. Returns the exit code.
-int Serve(int input, int output);
+// `await_greeting`: says nothing before the runtime has spoken (Kind::kGreet).
+int Serve(int input, int output, bool await_greeting);
 
 }  // namespace caisson::agent

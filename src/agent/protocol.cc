@@ -26,6 +26,7 @@ constexpr size_t kMaxMounts = 128;
 constexpr size_t kMaxSpecBytes = size_t{8} << 20;
 constexpr size_t kMaxOutcomeBytes = size_t{32} << 20;
 constexpr size_t kMaxDegraded = 64;
+constexpr size_t kMaxInterfaces = 64;
 
 bool HasNoNul(std::string_view text) { return text.find('\0') == std::string_view::npos; }
 bool IsAbsolute(std::string_view path) { return !path.empty() && path[0] == '/' && HasNoNul(path); }
@@ -37,6 +38,7 @@ void DescribePlan(Side& side, Message& plan, std::string& spec) {
   side.Flag("observe", plan.observe);
   side.Flag("serve_names", plan.serve_names);
   side.Flag("limit_processes_by_rlimit", plan.limit_processes_by_rlimit);
+  side.Flag("in_pod", plan.in_pod);
   side.Flag("watch_limits", plan.watch_limits);
   side.Flag("become_inside_user", plan.become_inside_user);
   side.Flag("one_scratch", plan.one_scratch);
@@ -89,6 +91,8 @@ void DescribeReady(Side& side, Message& ready, std::optional<std::string>& isola
   side.List("degraded", ready.degraded, kMaxDegraded,
             [&](auto& line) { side.Text("line", line, kMaxSentenceBytes, HasNoNul); });
   side.Maybe("isolation", isolation, [&](auto& bytes) { side.Text("bytes", bytes, kMaxSpecBytes); });
+  side.List("interfaces", ready.interfaces, kMaxInterfaces,
+            [&](auto& name) { side.Text("name", name, kMaxNameBytes, HasNoNul); });
 }
 
 template <typename Side, typename Message>

@@ -2,7 +2,9 @@
 // stream in each direction (pipes, the attached streams of an engine). A frame is its kind, the length of its body, and
 // the body, which launcher/wire.h describes.
 //
-//   to the agent      kPlan       what to enforce and observe; first, once
+//   to the agent      kGreet      asks for kHello, where the agent was told to wait: attaching to a pod loses what the
+//                                 agent has said before
+//                     kPlan       what to enforce and observe; first, once
 //                     kFile       a piece of a file of the workspace; any number, after kPlan
 //                     kBegin      the workspace is complete                            (answered by kReady)
 //                     kExecute    run one command                                      (answered by kOutcome)
@@ -49,6 +51,7 @@ enum class Kind : uint8_t {
   kResize,
   kStop,
   kCollect,
+  kGreet,
   kHello = 0x40,
   kReady,
   kOutput,
@@ -95,8 +98,11 @@ struct Plan {
   sandbox::Spec spec;   // without mounts and files of the workspace, which are none of the agent's work
   bool observe = true;  // install the filter of the spec and observe; false where the walls outside observe
   bool serve_names = true;
-  // The walls have no limit of processes of their own: RLIMIT_NPROC is the limit.
+  // The walls have no limit of processes of their own that is as tight as the plan's: RLIMIT_NPROC is the limit.
   bool limit_processes_by_rlimit = false;
+  // The walls are a pod's: the agent lists the interfaces of the network, reads the counters of its own cgroup, and
+  // watches the number of tasks and files and the CPU time.
+  bool in_pod = false;
   // The walls have no cgroup: the agent watches memory, processes and CPU time.
   bool watch_limits = false;
   // The agent is root of a kernel of its own, with the capabilities that this takes, and gives both up in the process
@@ -144,11 +150,12 @@ struct Ready {
   std::vector<std::string> degraded;
   // Where the agent has a native sandbox built (agent/nested.h): what that sandbox applied.
   std::optional<sandbox::Isolation> isolation;
+  std::vector<std::string> interfaces;  // of the network, besides the loopback
 };
 
 struct Outcome {
   CommandOutcome outcome;                          // without streams
-  std::optional<sandbox::GroupCounters> counters;  // of the agent's own cgroup, where it sees one
+  std::optional<sandbox::GroupCounters> counters;  // since the command began, of the agent's own cgroup, if seen
 };
 
 struct Resize {

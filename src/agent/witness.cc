@@ -27,6 +27,7 @@ namespace caisson::agent {
 namespace {
 
 constexpr int64_t kLookIntervalMs = 100;
+constexpr int64_t kTreeIntervalMs = 20;  // where the agent alone watches limits
 constexpr size_t kMaxPendingInput = size_t{256} << 10;
 
 int64_t CpuMicroseconds(const struct rusage& usage) {
@@ -57,7 +58,8 @@ class Witness {
   void CheckScratch();
   void CheckWatched();
   void JudgeWatched();
-  void EndBy(Ending ending);
+  void CheckTree();
+  void EndBy(Ending ending, bool by_clock = true);
   void Add(Violation violation, bool ended_command = false);
   void AddLimit(ViolationClass violation_class, const char* reason, int64_t limit,
                 std::vector<std::pair<std::string, EvidenceValue>> evidence);
@@ -82,6 +84,8 @@ class Witness {
   int64_t cpu_us_ = 0;
   int64_t next_look_ms_ = 0;
   int64_t scratch_bytes_ = 0;
+  std::optional<sandbox::GroupCounters> group_before_;
+  int64_t tree_cpu_before_ms_ = 0, tree_cpu_ms_ = 0, peak_tasks_ = 0;
   bool scratch_full_ = false;
   bool ended_ = false;   // the main process is gone
   bool killed_ = false;  // the witness ended the command
@@ -112,6 +116,8 @@ Status Witness::Start() {
 }
 
 Result<Outcome> Witness::Run() {
+  group_before_ = place_.group.Read();
+  if (place_.meter) tree_cpu_before_ms_ = tree_cpu_ms_ = place_.meter->Measure().cpu_ms;
   start_ns_ = MonotonicNanos();
   if (place_.watch) place_.watch->Begin();
   if (Status started = Start(); !started) {
@@ -122,7 +128,10 @@ Result<Outcome> Witness::Run() {
   while (!ended_ && !killed_ && !lost_) {
     Await();
     if (ElapsedMs() >= execute_.timeout_ms) EndBy(Ending::kTimeout);
-    if (ElapsedMs() >= next_look_ms_) CheckScratch();
+    if (ElapsedMs() >= next_look_ms_) {
+      CheckScratch();
+      CheckTree();
+    }
     if (place_.watch) CheckWatched();
     if (output_bytes_ > static_cast<uint64_t>(limits_.output_bytes)) EndBy(Ending::kOutputLimit);
   }
@@ -130,6 +139,7 @@ Result<Outcome> Witness::Run() {
   Finish();
   Outcome outcome;
   outcome.outcome = std::move(outcome_);
+  outcome.counters = place_.group.ReadSince(group_before_);
   return outcome;
 }
 
@@ -314,12 +324,13 @@ void Witness::KillAll() {
 
 void Witness::CheckScratch() {
   next_look_ms_ = ElapsedMs() + kLookIntervalMs;
-  int64_t used = 0;
+  int64_t used = 0, used_inodes = 0;
   for (const UniqueFd& area : place_.areas) {
     struct statfs info {};
     if (::fstatfs(area.get(), &info) != 0) continue;
     const int64_t area_used = static_cast<int64_t>(info.f_blocks - info.f_bfree) * info.f_bsize;
     used += area_used;
+    used_inodes += static_cast<int64_t>(info.f_files - info.f_ffree);
     if (scratch_full_ || info.f_blocks == 0 || (info.f_bfree != 0 && info.f_ffree != 0)) continue;
     scratch_full_ = true;
     AddLimit(ViolationClass::kFilesystemWrite, "scratch_limit",
@@ -329,6 +340,11 @@ void Witness::CheckScratch() {
               {"used_bytes", area_used}});
   }
   scratch_bytes_ = used;
+  // A pod's file systems have no limit of their own for the number of files.
+  if (place_.meter && !scratch_full_ && used_inodes > limits_.scratch_inodes) {
+    scratch_full_ = true;
+    AddLimit(ViolationClass::kFilesystemWrite, "scratch_limit", limits_.scratch_inodes, {{"used_inodes", used_inodes}});
+  }
   outcome_.usage.scratch_bytes = std::max(outcome_.usage.scratch_bytes.value_or(0), used);
 }
 
@@ -362,11 +378,32 @@ void Witness::JudgeWatched() {
   AddLimit(ViolationClass::kTimeout, "cpu_time_ms", limits_.cpu_time_ms, {{"cpu_ms", cpu_ms}});
 }
 
-void Witness::EndBy(Ending ending) {
+// Measures the command's processes where no cgroup of the plan's own limits them.
+void Witness::CheckTree() {
+  if (!place_.meter) return;
+  next_look_ms_ = ElapsedMs() + kTreeIntervalMs;
+  const sandbox::TreeMeasure measure = place_.meter->Measure();
+  tree_cpu_ms_ = std::max(tree_cpu_ms_, measure.cpu_ms);
+  int64_t tasks = measure.tasks;
+  if (tasks > limits_.processes) tasks = place_.meter->TasksAtOnce();
+  peak_tasks_ = std::max(peak_tasks_, tasks);
+  if (killed_ || ended_) return;
+  if (tasks > limits_.processes) {
+    EndBy(Ending::kProcessLimit);
+    AddLimit(ViolationClass::kProcessLimit, "limit.pids", limits_.processes, {{"measured_tasks", tasks}});
+  }
+  const int64_t cpu = tree_cpu_ms_ - tree_cpu_before_ms_;
+  if (limits_.cpu_time_ms > 0 && cpu > limits_.cpu_time_ms && !killed_) {
+    EndBy(Ending::kTimeout, false);
+    AddLimit(ViolationClass::kTimeout, "cpu_time_ms", limits_.cpu_time_ms, {{"cpu_ms", cpu}});
+  }
+}
+
+void Witness::EndBy(Ending ending, bool by_clock) {
   if (killed_ || ended_) return;
   killed_ = true;
   outcome_.ending = ending;
-  if (ending == Ending::kTimeout) {
+  if (ending == Ending::kTimeout && by_clock) {
     AddLimit(ViolationClass::kTimeout, execute_.timeout_name.c_str(), execute_.timeout_ms,
              {{"elapsed_ms", ElapsedMs()}});
   }
@@ -430,6 +467,7 @@ void Witness::Finish() {
   if (place_.watch) JudgeWatched();
   outcome_.usage.output_bytes = static_cast<int64_t>(output_bytes_);
   outcome_.usage.cpu_ms = cpu_us_ / 1000;
+  if (place_.meter) outcome_.usage.processes_peak = peak_tasks_;
   if (killed_) {
     outcome_.signal = SIGKILL;
     outcome_.exit_code = outcome_.ending == Ending::kSyscall ? 128 + SIGSYS : 128 + SIGKILL;

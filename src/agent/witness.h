@@ -11,6 +11,7 @@
 
 #include "agent/channel.h"
 #include "agent/limit_watch.h"
+#include "agent/own_group.h"
 #include "agent/protocol.h"
 #include "base/outcome.h"
 #include "base/result.h"
@@ -18,6 +19,7 @@
 #include "sandbox/dns_server.h"
 #include "sandbox/observer.h"
 #include "sandbox/setup.h"
+#include "sandbox/tree_meter.h"
 
 namespace caisson::agent {
 
@@ -32,6 +34,8 @@ struct Place {
   std::vector<UniqueFd> areas;        // writable file systems, each once; their fill is the use of scratch
   std::unique_ptr<LimitWatch> watch;  // where no cgroup limits the command
   int children_fd = -1;               // a signalfd for SIGCHLD, borrowed
+  OwnGroup group;
+  std::optional<sandbox::TreeMeter> meter;  // in a pod, where only the agent watches the number of tasks
 };
 
 // Returns when no process of the command is left. An error means that the command did not run.

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "runtime/engine/engine.h"
 #include "runtime/microvm/microvm.h"
+#include "runtime/kubernetes/kubernetes.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
 #include "runtime/oci/gvisor.h"
@@ -71,6 +72,7 @@ caisson::runtime::Runtimes MakeRuntimes() {
   runtimes.push_back(caisson::runtime::oci::MakeGvisorRuntime());
   runtimes.push_back(caisson::runtime::engine::MakeEngineRuntime());
   runtimes.push_back(caisson::runtime::microvm::MakeMicrovmRuntime());
+  runtimes.push_back(caisson::runtime::kubernetes::MakeKubernetesRuntime());
   return runtimes;
 }
 

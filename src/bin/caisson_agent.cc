@@ -16,10 +16,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   const bool guest = argc == 2 && std::strcmp(argv[1], "guest") == 0;
-  if ((argc > 1 && !guest) || ::getpid() != 1) {
+  const bool await_greeting = argc == 2 && std::strcmp(argv[1], "--await-greeting") == 0;
+  if ((argc > 1 && !guest && !await_greeting) || ::getpid() != 1) {
     std::fputs(
-        "caisson-agent: runs as PID 1 of a container that a runtime of caisson has made, and takes no arguments, or as "
-        "PID 1 of such a virtual machine with the argument \"guest\"\n",
+        "caisson-agent: runs as PID 1 of a container or pod that a runtime of caisson has made, or as PID 1 of such a "
+        "virtual machine with the argument \"guest\"\n",
         stderr);
     return 2;
   }
@@ -35,5 +36,5 @@ int main(int argc, char** argv) {
     if (::dup2(nothing, fd) < 0) return 1;
   }
   ::close(nothing);
-  return caisson::agent::Serve(input, output);
+  return caisson::agent::Serve(input, output, await_greeting);
 }

@@ -56,6 +56,23 @@ struct EngineContainer {
   std::vector<std::pair<std::string, std::string>> labels;
 };
 
+// The Job of one run, in whose pod caisson-agent runs the commands. Everything goes in and out through the pod's
+// attached streams, so the pod needs no storage, no token and no network. The agent enforces the time limits; the pod's
+// deadline ends what outlives a runtime that is gone.
+struct PodRun {
+  std::string name;
+  std::string image;            // with the agent at kAgentInside and the programs that commands use
+  std::string pull_policy;      // Always, IfNotPresent or Never
+  std::string runtime_class;    // empty: the one of the profile's strength
+  std::string seccomp_profile;  // a file of the node; empty: the runtime's default
+  std::vector<std::pair<std::string, std::string>> labels, node_selector;
+  int64_t workspace_bytes = 0;   // of the files that the agent will write
+  int64_t deadline_seconds = 1;  // of the pod
+  int64_t kept_seconds = 1;      // after its end
+  bool host_users = false;
+};
+inline constexpr char kAwaitGreeting[] = "--await-greeting";  // caisson-agent speaks when the stream is attached
+
 namespace render {
 Result<std::string> Oci(const Profile& profile);  // config.json of an OCI bundle
 // The same document for one run: `profile` has the run's limits.
@@ -67,6 +84,8 @@ Result<std::string> Docker(const Profile& profile);    // body of POST /containe
 // The same document for one run: `profile` has the run's limits.
 Result<std::string> DockerContainer(const Profile& profile, const EngineContainer& container);
 Result<std::string> Kubernetes(const Profile& profile);  // Job and NetworkPolicy, Pod Security "restricted"
+// The same Job for one run, as JSON: `profile` has the run's limits.
+std::string KubernetesJob(const Profile& profile, const PodRun& run);
 }  // namespace render
 
 }  // namespace caisson::policy

@@ -512,5 +512,38 @@ TEST(Render, TheContainerOfARunDiffersFromTheRenderingOnlyWhereItIsSaid) {
   }
 }
 
+// The Job that is sent has the walls of the Job that is printed.
+TEST(Render, TheJobOfARun) {
+  Profile profile = Named("balanced");
+  PodRun run;
+  run.name = "caisson-0123";
+  run.image = "example.org/agent@sha256:00";
+  run.pull_policy = "Never";
+  run.labels = {{"caisson.org/owner", "1.2"}};
+  run.workspace_bytes = 4096;
+  run.deadline_seconds = 240;
+  const json job = json::parse(render::KubernetesJob(profile, run));
+  const json& pod = job["spec"]["template"]["spec"];
+  const json& container = pod["containers"][0];
+  EXPECT_EQ(job["metadata"]["labels"]["caisson.org/owner"], "1.2");
+  EXPECT_EQ(pod["activeDeadlineSeconds"], 240);
+  EXPECT_GT(job["spec"]["activeDeadlineSeconds"], 240);
+  EXPECT_EQ(job["spec"]["backoffLimit"], 0);
+  EXPECT_EQ(container["command"], json::array({kAgentInside}));
+  EXPECT_EQ(container["env"], json::array());
+  EXPECT_EQ(container["stdinOnce"], true);
+  EXPECT_EQ(container["securityContext"]["capabilities"]["drop"], json::array({"ALL"}));
+  EXPECT_EQ(container["resources"]["limits"]["memory"], std::to_string(profile.limits.memory_bytes));
+  EXPECT_EQ(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+  for (const char* off : {"automountServiceAccountToken", "enableServiceLinks", "hostNetwork", "hostUsers"})
+    EXPECT_EQ(pod[off], false) << off;
+  for (const json& volume : pod["volumes"]) EXPECT_EQ(volume["emptyDir"]["medium"], "Memory") << volume;
+  run.seccomp_profile = "caisson/agent.json";
+  run.runtime_class = "kata";
+  const json other = json::parse(render::KubernetesJob(profile, run))["spec"]["template"]["spec"];
+  EXPECT_EQ(other["securityContext"]["seccompProfile"]["localhostProfile"], "caisson/agent.json");
+  EXPECT_EQ(other["runtimeClassName"], "kata");
+}
+
 }  // namespace
 }  // namespace caisson::policy

@@ -5,12 +5,21 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "agent/protocol.h"
 #include "base/result.h"
+#include "base/violation.h"
 #include "sandbox/limit_group.h"
 
 namespace caisson::runtime::witnessed {
+
+// What the walls outside say about a container that has ended.
+struct OuterEnd {
+  bool memory_limit = false;  // they ended a process inside because the container used all of its memory
+  std::vector<std::pair<std::string, EvidenceValue>> evidence;
+};
 
 class Container {
  public:
@@ -40,6 +49,9 @@ class Container {
 
   // Ends every process inside and waits until they are gone. The counters can still be read.
   virtual void Kill() = 0;
+  // After Kill. An error when something else than the workload and this process has ended the container, such as an
+  // eviction.
+  virtual Result<OuterEnd> ReadEnd() { return OuterEnd(); }
 };
 
 }  // namespace caisson::runtime::witnessed

@@ -27,6 +27,7 @@ constexpr int64_t kLongestCounterIntervalMs = 500;
 // A program that handles a refused fork does not try this many more times.
 constexpr int64_t kToleratedRefusedForks = 64;
 constexpr size_t kMaxPendingInput = size_t{256} << 10;
+constexpr int64_t kKeepFilesMs = 60'000;
 
 // The call must not have returned, so the command ends.
 bool IsDeadly(const Violation& violation) {
@@ -63,6 +64,7 @@ class Execution {
   Status Stop(Ending ending);
   Status TakeMore();
   Result<Executed> Finish();
+  Status ConfirmMemoryLimit();
   void JudgeTime();
   void JudgeOutput();
   Status JudgeCounters();
@@ -92,6 +94,8 @@ class Execution {
   sandbox::ViolationLog observed_;      // told by another observer than the agent
   std::vector<Notice> notices_;         // likewise
   bool agent_lost_ = false;
+  OuterEnd end_;
+  std::optional<sandbox::Collected> kept_;
   int64_t kill_at_ms_ = -1;  // after a signal's grace
   int64_t next_counters_ms_ = kCounterIntervalMs;
   int64_t start_ns_ = 0;
@@ -294,6 +298,9 @@ Result<Executed> Execution::Finish() {
   for (Notice& notice : notices_) outcome_.notices.push_back(std::move(notice));
   if (agent_lost_) {
     agent_.container().Kill();
+    Result<OuterEnd> end = agent_.container().ReadEnd();
+    if (!end && !stopped_) return std::move(end).error();
+    if (end) end_ = *std::move(end);
     outcome_.ending = stopped_.value_or(Ending::kLost);
     outcome_.exit_code = 128 + SIGKILL;
     outcome_.signal = SIGKILL;
@@ -308,6 +315,7 @@ Result<Executed> Execution::Finish() {
     outcome_.exit_code = 128 + SIGSYS;
     outcome_.signal = SIGKILL;
   }
+  if (!before_ && !agent_lost_ && inside_ && inside_->oom_kills > 0) CAISSON_TRY_VOID(ConfirmMemoryLimit());
   CAISSON_TRY_VOID(JudgeCounters());
   JudgeTime();
   JudgeOutput();
@@ -321,7 +329,20 @@ Result<Executed> Execution::Finish() {
   executed.run_ended =
       agent_lost_ || (ending != Ending::kExited && ending != Ending::kSignaled && ending != Ending::kNotExecutable);
   executed.outcome = std::move(outcome_);
+  executed.kept = std::move(kept_);
   return executed;
+}
+
+// The agent tells that memory ran out, and the counters cannot be read from outside. The walls outside tell the same
+// when the container has ended, which the run has to after such a command anyway; its files are read before.
+Status Execution::ConfirmMemoryLimit() {
+  CAISSON_TRY_VOID(
+      agent_.Send(Kind::kCollect, agent::Encode(std::vector<std::string>{"/scratch/**", "/workspace/**"})));
+  CAISSON_TRY(const Frame frame, agent_.Await(Kind::kCollected, kKeepFilesMs));
+  CAISSON_TRY(kept_, agent::DecodeCollected(frame.body));
+  agent_.container().Kill();
+  CAISSON_TRY(end_, agent_.container().ReadEnd());
+  return {};
 }
 
 // The clock outside started before the agent's, so it has passed every limit that the agent's has.
@@ -357,6 +378,12 @@ Status Execution::JudgeCounters() {
     if (!before_) before_.emplace();
     source = EvidenceSource::kInside;
   }
+  if (end_.memory_limit) {
+    AddLimit(ViolationClass::kMemoryLimit, "limit.mem", limits_.memory_bytes, end_.evidence, EvidenceSource::kOutside);
+    if (!stopped_) outcome_.ending = Ending::kMemoryLimit;
+    outcome_.signal = SIGKILL;
+    outcome_.exit_code = 128 + SIGKILL;
+  }
   if (!after || !before_) return {};
   const bool clean = outcome_.ending == Ending::kExited && outcome_.exit_code == 0 && !outcome_.left_processes;
   if (after->cpu_ms && before_->cpu_ms) outcome_.usage.cpu_ms = *after->cpu_ms - *before_->cpu_ms;
@@ -366,7 +393,7 @@ Status Execution::JudgeCounters() {
     outcome_.usage.peak_memory_bytes = after->peak_memory_bytes;
   if (after->peak_processes && after->peak_processes > before_->peak_processes.value_or(0))
     outcome_.usage.processes_peak = std::max<int64_t>(*after->peak_processes - 1, 0);  // the agent is ours
-  if (after->oom_kills > before_->oom_kills) {
+  if (after->oom_kills > before_->oom_kills && !end_.memory_limit) {
     AddLimit(ViolationClass::kMemoryLimit, "limit.mem", limits_.memory_bytes,
              {{"oom_kill_before", before_->oom_kills}, {"oom_kill_after", after->oom_kills}}, source);
     if (agent_lost_ || outcome_.ending == Ending::kExited || outcome_.ending == Ending::kSignaled)

@@ -5,6 +5,7 @@
 
 #include "runtime/witnessed/conversation.h"
 #include "runtime/witnessed/execution.h"
+#include "sandbox/collector.h"
 #include "sandbox/command_order.h"
 
 namespace caisson::runtime::witnessed {
@@ -64,17 +65,27 @@ class WitnessedRun : public Run {
     Result<Executed> executed = ExecuteWitnessed(*agent_, plan_.agent.spec, lowered, io, options, more_);
     ended_ = options.last || !executed || executed->run_ended;
     if (!executed) return std::move(executed).error();
+    kept_ = std::move(executed->kept);
     return std::move(executed->outcome);
   }
 
   Result<Collection> Collect(const std::vector<std::string>& globs) override {
     if (!agent_) return Error::Unsupported("the run is closed");
-    CAISSON_TRY_VOID(agent_->Send(Kind::kCollect, agent::Encode(globs)));
-    CAISSON_TRY(const agent::Frame frame, agent_->Await(Kind::kCollected, kCollectMs));
-    CAISSON_TRY(sandbox::Collected collected, agent::DecodeCollected(frame.body));
+    sandbox::Collected collected;
+    if (kept_) {
+      collected = *kept_;
+    } else {
+      CAISSON_TRY_VOID(agent_->Send(Kind::kCollect, agent::Encode(globs)));
+      CAISSON_TRY(const agent::Frame frame, agent_->Await(Kind::kCollected, kCollectMs));
+      CAISSON_TRY(collected, agent::DecodeCollected(frame.body));
+    }
     Collection collection;
-    for (sandbox::CollectedFile& file : collected.files)
-      collection.files.push_back({std::move(file.path), std::move(file.bytes)});
+    for (sandbox::CollectedFile& file : collected.files) {
+      const bool wanted = !kept_ || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+        return sandbox::MatchesGlob(file.path, glob);
+      });
+      if (wanted) collection.files.push_back({std::move(file.path), std::move(file.bytes)});
+    }
     collection.skipped = std::move(collected.skipped);
     return collection;
   }
@@ -100,6 +111,7 @@ class WitnessedRun : public Run {
   TakeViolations more_;
   IsolationReport report_;
   bool ended_ = false;
+  std::optional<sandbox::Collected> kept_;  // read before the container was ended
 };
 
 }  // namespace

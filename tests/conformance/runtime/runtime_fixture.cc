@@ -17,6 +17,7 @@
 #include "base/unique_fd.h"
 #include "policy/profile.h"
 #include "runtime/engine/engine.h"
+#include "runtime/kubernetes/kubernetes.h"
 #include "runtime/microvm/microvm.h"
 #include "runtime/native/launched.h"
 #include "runtime/native/native.h"
@@ -43,6 +44,7 @@ const std::map<std::string, std::set<Ability>> kLacking = {
     {"container", {Ability::kClockBesideSink}},
     {"microvm", {Ability::kManyThreads, Ability::kClockBesideSink}},
     {"gvisor", {Ability::kClockBesideSink}},
+    {"kubernetes", {Ability::kClockBesideSink}},
 };
 
 const std::map<std::string, std::vector<std::string>> kLauncherFlags = {
@@ -120,6 +122,10 @@ void RuntimeTest::SetUp() {
     const Result<StartedRun> run = runtime_->Start(Plan());
     if (run || run.error().kind != ErrorKind::kUnsupported || listed.find(required) != std::string::npos) return;
     GTEST_SKIP() << "SKIP: " << run.error().message;
+    return;
+  }
+  if (name() == "kubernetes") {
+    runtime_ = kubernetes::MakeKubernetesRuntime();
     return;
   }
   UniqueFd control = StartLauncher(kLauncherFlags.at(name()), launcher_);

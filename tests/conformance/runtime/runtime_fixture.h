@@ -7,6 +7,7 @@
 //   agent     caisson-agent in plain namespaces, without a container program
 //   oci       containers by runc or crun
 //   container containers of the engine at DOCKER_HOST
+//   kubernetes  pods of the cluster that CAISSON_KUBERNETES names (tests/cluster)
 //
 // CAISSON_LAUNCHER_BIN and CAISSON_AGENT_BIN name the programs. A new runtime adds a name to MakeUnderTest and, if it
 // lacks an ability that a runtime may lack, a row to the table of lacking abilities.
