@@ -3,7 +3,7 @@
 
     ./dev bench                     all parts
     ./dev bench start steady        these: start, python, steady, density, service, sessions,
-                                    queue
+                                    queue, egress
     ./dev bench --rounds 300        three times as many rounds as usual, in all parts
     ./dev bench --publish           and put the tables and the plot into the documents (all parts, nothing quick)
     ./dev bench peers               fetch the peers that Debian does not install (below build/peers)
@@ -26,6 +26,7 @@ import tempfile
 import time
 
 import density
+import egress
 import plot
 import publish
 import python_files
@@ -37,7 +38,7 @@ import steady
 from measure import CAISSON, ROOT, RUNS, caisson_version
 
 PARTS = {"start": start, "python": python_files, "steady": steady, "density": density, "service": service, "sessions": sessions,
-         "queue": queue_store}
+         "queue": queue_store, "egress": egress}
 QUICK_ROUNDS = 2
 
 

@@ -27,9 +27,9 @@ def panels(results):
                 continue
             others = [it for it in group["contenders"] if it["name"] != "bare" and "bare" in it["ratios"]]
             if [it["name"] for it in others] == ["caisson"]:
-                pairs.append((called(group["name"]), cost(group, others[0]), others[0]["goals"].get("bare"), True))
+                pairs.append((called(group["name"]), cost(group, others[0]), goal(group, others[0]), True))
             elif others:
-                bars = [(it["name"], cost(group, it), it["goals"].get("bare"), it["name"].startswith(OUR_NAMES)) for it in others]
+                bars = [(it["name"], cost(group, it), goal(group, it), it["name"].startswith(OUR_NAMES)) for it in others]
                 found.append((group["title"], sorted(bars, key=lambda bar: bar[1])))
         if pairs:
             found.append((f"{part}: the same work inside, once the sandbox stands (red: the goal)", pairs))
@@ -38,7 +38,12 @@ def panels(results):
 
 def cost(group, contender):
     ratio = contender["ratios"]["bare"]
-    return ratio if group["better"] == "lower" else 1 / ratio
+    return ratio if group["better"] == "lower" else 1 / max(ratio, 0.001)  # a contender may have stalled
+
+
+def goal(group, contender):
+    ratio = contender["goals"].get("bare")
+    return ratio if ratio is None or group["better"] == "lower" else 1 / ratio
 
 
 def called(name):

@@ -78,7 +78,7 @@ struct Ended {
 };
 // Of an agent session, whose id is both the request's and the run's.
 struct SessionStep {
-  enum Step : uint8_t { kOpened, kStopped, kApplied, kDiscarded, kRemoved };
+  enum Step : uint8_t { kOpened, kStopped, kApplyBegun, kApplied, kDiscarded, kRemoved };
   Step step = kOpened;
   std::string reason;
   std::string policy_digest;

@@ -220,6 +220,8 @@ Status Serve(Config config) {
 
   service::ServiceContext context;
   context.config = std::move(config);
+  context.network = std::make_unique<service::NetworkQuota>(context.config.network_connections_per_tenant,
+                                                            context.config.network_bytes_per_tenant);
   CAISSON_TRY_VOID(FillContext(context));
   context.runtimes.push_back(runtime::native::MakeLaunchedRuntime(launcher_socket));
   context.authority.runtimes = runtime::Describe(context.runtimes);

@@ -153,13 +153,15 @@ Result<int> Apply(const session::StoredSession& session, const ApplyFlags& flags
   if (!session.record.stamp.is_string()) return Error::Invalid("the session's record has no stamp");
   CAISSON_TRY(options.stamp, session::Stamp::Parse(session.record.stamp.get<std::string>()));
   // On the disk before the project changes.
-  CAISSON_TRY_VOID(Note(session, changes, session::SessionEventType::kApplied,
-                        {{"diff_digest", digest}, {"only", flags.only}, {"stage", "begun"}}));
+  CAISSON_TRY_VOID(
+      Note(session, changes, session::SessionEventType::kApplyBegun, {{"diff_digest", digest}, {"only", flags.only}}));
   Result<session::ApplyReport> report = session::Apply(changes.project.get(), changes.tree(), diff, options);
   if (!report || !report->applied) {
     const std::string why = report ? std::to_string(report->conflicts.size()) + " conflicts" : report.error().message;
     CAISSON_TRY_VOID(Note(session, changes, session::SessionEventType::kApplyFailed, {{"reason", why}}));
     if (!report) return std::move(report).error();
+  } else {
+    CAISSON_TRY_VOID(Note(session, changes, session::SessionEventType::kApplied, {{"diff_digest", digest}}));
   }
   if (flags.json) Print(ToJson(session.record, *report, digest));
   for (const session::ApplyConflict& conflict : report->conflicts)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace caisson::egress {
 namespace {
@@ -86,6 +87,7 @@ ClientHello ParseClientHello(std::span<const uint8_t> bytes) {
   std::array<uint8_t, kMaxClientHelloBytes> message;
   size_t size = 0;
   const bool full = bytes.size() >= kMaxClientHelloBytes;
+  const uint8_t* const begin = bytes.data();
   bytes = bytes.first(std::min(bytes.size(), kMaxClientHelloBytes));
   const ClientHello more{full ? State::kOversized : State::kMore, ""};
   while (!bytes.empty()) {
@@ -102,11 +104,75 @@ ClientHello ParseClientHello(std::span<const uint8_t> bytes) {
       if (body + 4 > kMaxClientHelloBytes) return {State::kOversized, ""};
       // A client sends nothing else in the records of its ClientHello. Further bytes would be forwarded unread.
       if (size > body + 4 || (size == body + 4 && part.size() != length)) return {State::kNotTls, ""};
-      if (size == body + 4) return ReadHello({message.data() + 4, body});
+      if (size == body + 4) {
+        ClientHello hello = ReadHello({message.data() + 4, body});
+        if (hello.state == State::kWhole) hello.size = static_cast<size_t>(part.data() + part.size() - begin);
+        return hello;
+      }
     }
     bytes = bytes.subspan(5 + part.size());
   }
   return more;
+}
+
+SecondHello::Verdict SecondHello::Judge(std::span<const uint8_t> bytes) {
+  constexpr uint8_t kChangeCipherSpec = 20, kAlert = 21, kHandshake = 22, kApplicationData = 23;
+  Verdict verdict;
+  while (verdict.forward < bytes.size()) {
+    const std::span<const uint8_t> rest = bytes.subspan(verdict.forward);
+    if (state_ == State::kOver) {
+      verdict.forward = bytes.size();
+      return verdict;
+    }
+    if (left_ > 0) {
+      const size_t part = std::min(left_, rest.size());
+      left_ -= part;
+      verdict.forward += part;
+      continue;
+    }
+    if (rest[0] == kHandshake) {
+      if (state_ == State::kUnanswered) return verdict;  // waits: no client sends it before the server's answer
+      begun_ = true;
+      const ClientHello hello = ParseClientHello(rest);
+      verdict.state = hello.state;
+      if (hello.state != ClientHello::State::kWhole) return verdict;
+      verdict.mismatch = hello.name != name_;
+      if (verdict.mismatch) return verdict;
+      left_ = hello.size;
+      state_ = State::kOver;
+      continue;
+    }
+    // Early data and the record that middleboxes expect may precede the second ClientHello.
+    if (rest[0] != kChangeCipherSpec && rest[0] != kAlert && rest[0] != kApplicationData) {
+      verdict.state = ClientHello::State::kNotTls;
+      return verdict;
+    }
+    if (rest.size() < 5) return verdict;
+    left_ = 5 + (static_cast<size_t>(rest[3]) << 8 | rest[4]);
+  }
+  return verdict;
+}
+
+bool SecondHello::ReadAnswer(std::span<const uint8_t> bytes) {
+  if (state_ != State::kUnanswered) return true;
+  // A HelloRetryRequest is a ServerHello with this for its random number.
+  constexpr uint8_t kRetry[] = {0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C,
+                                0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2, 0xA2, 0x11, 0x16, 0x7A, 0xBB,
+                                0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C};
+  constexpr uint8_t kHandshake = 22, kServerHello = 2;
+  constexpr size_t kRandom = 5 + 4 + 2;
+  if (bytes.empty()) return false;
+  if (bytes[0] != kHandshake || (bytes.size() > 5 && bytes[5] != kServerHello)) {
+    state_ = State::kOver;
+    return true;
+  }
+  if (bytes.size() < 5) return false;
+  // No server sends so short a record. It could be the beginning of either kind of ServerHello.
+  const bool is_short = (static_cast<size_t>(bytes[3]) << 8 | bytes[4]) < kRandom - 5 + sizeof(kRetry);
+  if (!is_short && bytes.size() < kRandom + sizeof(kRetry)) return false;
+  const bool retry = is_short || std::equal(std::begin(kRetry), std::end(kRetry), bytes.begin() + kRandom);
+  state_ = retry ? State::kRetry : State::kOver;
+  return true;
 }
 
 }  // namespace caisson::egress

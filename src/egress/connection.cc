@@ -8,8 +8,6 @@
 #include <cerrno>
 
 #include "base/clock.h"
-#include "base/mutation.h"
-#include "egress/client_hello.h"
 
 namespace caisson::egress {
 namespace {
@@ -27,18 +25,14 @@ constexpr int kWindowBytes = 1 << 20;     // how much a server may send ahead
 constexpr int kReceiveBytes = 256 << 10;  // how much the workload may send ahead
 constexpr int kUnsentBytes = 256 << 10;   // how much may wait to be sent, besides bytes in flight
 
-// Fatal alerts that tell the client the cause: unrecognized_name and handshake_failure.
-constexpr std::string_view kAlertName("\x15\x03\x01\x00\x02\x02\x70", 7);
-constexpr std::string_view kAlertFailure("\x15\x03\x01\x00\x02\x02\x28", 7);
-
-int64_t After(uint32_t ms) { return MonotonicNanos() + int64_t{ms} * 1'000'000; }
-
 // The client left, or the owner ended the work: nothing was denied.
 bool IsOwnWill(std::string_view reason) { return reason == "client_gone" || reason == "reset" || reason == "finished"; }
 
 void SetOption(int fd, int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof(value)); }
 
 }  // namespace
+
+int64_t Connection::After(uint32_t ms) { return MonotonicNanos() + int64_t{ms} * 1'000'000; }
 
 Connection::Connection(Relay& relay, uint32_t id, UniqueFd client, std::optional<Destination> destination)
     : relay_(relay), id_(id), destination_(std::move(destination)), began_(MonotonicNanos()) {
@@ -127,6 +121,7 @@ void Connection::Expired() {
         terminated_->Expire();
         return PumpTerminated();
       }
+      if (second_hello_) return Refuse(false, "first_bytes_timeout", "");
       refusal_ = {0, 408, "first_bytes_timeout"};
       state_ = State::kRefusing;
       return FinishRefusing();
@@ -156,81 +151,6 @@ void Connection::Drop(End& end, size_t bytes) {
 // Best effort: the socket's send buffer is empty at the only moments when egress itself sends to the client.
 void Connection::Say(std::string_view bytes) {
   if (!bytes.empty()) (void)!::send(ends_[kClient].fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-void Connection::StepProxy() {
-  for (;;) {
-    bool ended = false;
-    const std::string_view bytes = PeekClient(ended);
-    const ProxyStep step = proxy_.Parse(bytes);
-    if (step.state == ProxyStep::State::kMore) {
-      if (ended) Close("client_gone");
-      return;
-    }
-    if (step.state == ProxyStep::State::kRefused) return Refuse(false, step.reason, step.reply);
-    Drop(ends_[kClient], step.consumed);
-    if (step.state == ProxyStep::State::kReply) {
-      Say(step.reply);
-      continue;
-    }
-    const network::HostPort& asked = step.destination;
-    network::Decision decision = relay_.rules_.Decide(asked.host, asked.port);
-    destination_ = Destination{asked.host, asked.port, decision.allowed_port.protocol, decision.rule};
-    network::Decision by_name;
-    if (decision.allowed && !asked.host.address && relay_.names_.Allocate(asked.host, by_name) == nullptr)
-      decision = by_name;
-    if (!decision.allowed) return Refuse(false, decision.reason, proxy_.Denied(decision.reason));
-    // Grants the request before reaching the destination, because the client's first bytes are part of the check.
-    Say(proxy_.Granted());
-    state_ = State::kFirstBytes;
-    if (destination_->protocol == network::Protocol::kHttp) gate_ = MakeGate();
-    if (destination_->protocol == network::Protocol::kTcp) return Dial();
-    relay_.loop_.SetDeadline(*this, After(relay_.settings_.first_bytes_ms));
-    return StepFirstBytes();
-  }
-}
-
-void Connection::StepFirstBytes() {
-  bool ended = false;
-  const std::string_view bytes = PeekClient(ended);
-  if (!bytes.empty() && gate_) {
-    JudgeRequest(bytes);
-  } else if (!bytes.empty()) {
-    JudgeHello(bytes);
-  }
-  if (state_ == State::kFirstBytes && ended) {
-    if (bytes.empty()) return Close("client_gone");
-    Refuse(false, "first_bytes_missing", "");
-  }
-}
-
-void Connection::JudgeHello(std::string_view bytes) {
-  const ClientHello hello = ParseClientHello({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-  switch (hello.state) {
-    case ClientHello::State::kMore:
-      return;
-    case ClientHello::State::kNotTls:
-      return Refuse(false, "not_tls", "");
-    case ClientHello::State::kOversized:
-      return Refuse(false, "oversized_client_hello", kAlertFailure);
-    case ClientHello::State::kNoName:
-      return Refuse(false, "sni_missing", kAlertName);
-    case ClientHello::State::kBadName:
-      return Refuse(false, "sni_malformed", kAlertName);
-    case ClientHello::State::kWhole:
-      if (hello.name != destination_->host.name && !CAISSON_LEFT_OUT("hello_names_listener"))
-        return Refuse(false, "sni_mismatch", kAlertName);
-      return Dial();
-  }
-}
-
-void Connection::JudgeRequest(std::string_view bytes) {
-  const HttpGate::Verdict verdict = gate_->Judge(bytes);
-  judged_ = verdict.forward;
-  if (verdict.status != 0 && judged_ == 0)
-    return Refuse(false, verdict.reason, HttpRefusal(verdict.status, verdict.reason));
-  refusal_ = verdict;  // refusal of a second request that came with a good first one
-  if (judged_ > 0) Dial();
 }
 
 void Connection::TakeVerdict(bool allowed) {
@@ -351,36 +271,9 @@ void Connection::Connected() {
     terminated_ = std::make_unique<Terminated>(*relay_.tls_, relay_.credentials_, destination_->host,
                                                destination_->port, ends_[kClient].fd.get(), server.fd.get());
     relay_.loop_.SetDeadline(*this, After(relay_.settings_.connect_ms));
+    second_hello_.reset();
   }
   Pump();
-}
-
-size_t Connection::JudgeBytes(std::string_view bytes) {
-  if (!gate_) return bytes.size();
-  if (state_ == State::kRefusing) return judged_;
-  if (judged_ < bytes.size()) {
-    const HttpGate::Verdict verdict = gate_->Judge(bytes.substr(judged_));
-    judged_ += verdict.forward;
-    if (verdict.status != 0) {
-      refusal_ = verdict;
-      state_ = State::kRefusing;
-    }
-    const bool waits = judged_ < bytes.size() && gate_->at_rest();
-    if (!waits) relay_.loop_.SetDeadline(*this, 0);
-    if (waits && relay_.loop_.deadline(*this) == 0)
-      relay_.loop_.SetDeadline(*this, After(relay_.settings_.first_bytes_ms));
-  }
-  return judged_;
-}
-
-// Reads the first answer to a request to become a WebSocket. Returns false while the status line is incomplete.
-bool Connection::LookAtStatusLine(std::string_view bytes) {
-  constexpr std::string_view kSwitching = "HTTP/1.1 101";
-  if (bytes.size() < kSwitching.size() && bytes == kSwitching.substr(0, bytes.size())) return false;
-  gate_->AnswerUpgrade(bytes.substr(0, kSwitching.size()) == kSwitching);
-  ends_[kClient].readable = true;
-  relay_.loop_.Queue(*this);
-  return true;
 }
 
 bool Connection::PumpOne(Side side, size_t& budget) {
@@ -404,16 +297,18 @@ bool Connection::PumpOne(Side side, size_t& budget) {
       break;
     }
     std::string_view bytes(relay_.buffer_.data(), static_cast<size_t>(size));
-    if (side == kServer && gate_ && gate_->awaits_upgrade() && !LookAtStatusLine(bytes)) {
+    const bool decides = (second_hello_ && second_hello_->awaits_answer()) || (gate_ && gate_->awaits_upgrade());
+    if (side == kServer && decides && !ReadAnswer(bytes)) {
       from.readable = from.hung_up;
       if (!from.hung_up) {
         if (relay_.settings_.bytes_per_second != 0) relay_.GiveBackBytes(room);
         break;
       }
-      gate_->AnswerUpgrade(false);
+      if (gate_) gate_->AnswerUpgrade(false);
     }
     size_t allowed = bytes.size();
     if (side == kClient) allowed = std::min(JudgeBytes(bytes), bytes.size());
+    if (state_ == State::kLingering || state_ == State::kClosed) return false;
     if (allowed == 0) {
       from.readable = false;  // until more bytes arrive, or the server has answered
       if (side == kClient && from.hung_up && state_ == State::kOpen) {
@@ -434,13 +329,13 @@ bool Connection::PumpOne(Side side, size_t& budget) {
     }
     const auto moved = static_cast<size_t>(sent);
     Drop(from, moved);
-    if (side == kClient && gate_) judged_ -= moved;
+    if (side == kClient && (gate_ || second_hello_)) judged_ -= moved;
     (side == kClient ? bytes_out_ : bytes_in_) += moved;
     (side == kClient ? relay_.events_.totals().bytes_out : relay_.events_.totals().bytes_in) += moved;
     relay_.bytes_total_ += moved;
     budget -= std::min(budget, moved);
     if (relay_.settings_.max_bytes != 0 && relay_.bytes_total_ >= relay_.settings_.max_bytes)
-      return Reset("byte_limit"), false;
+      return CutAtByteLimit(), false;
   }
   return true;
 }
@@ -468,7 +363,7 @@ void Connection::PumpTerminated() {
     relay_.events_.Denied(MakeEvent(control::Event::kRefused, step.refusal_is_ours, step.refusal));
   }
   if (step.over) return step.clean ? Close("closed") : Reset("reset");
-  if (relay_.settings_.max_bytes != 0 && relay_.bytes_total_ >= relay_.settings_.max_bytes) return Reset("byte_limit");
+  if (relay_.settings_.max_bytes != 0 && relay_.bytes_total_ >= relay_.settings_.max_bytes) return CutAtByteLimit();
   if (!step.waits_for_head) {
     relay_.loop_.SetDeadline(*this, 0);
   } else if (relay_.loop_.deadline(*this) == 0) {
@@ -561,6 +456,13 @@ void Connection::Reset(const char* reason) {
   for (End& end : ends_)
     if (end.fd) ::setsockopt(end.fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
   Close(reason);
+}
+
+// The connection was allowed, and what it would carry on is not.
+void Connection::CutAtByteLimit() {
+  ++relay_.events_.totals().refused;
+  relay_.events_.Denied(MakeEvent(control::Event::kRefused, false, "byte_limit"));
+  Reset("byte_limit");
 }
 
 void Connection::Close(const char* reason) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "egress/client_hello.h"
 #include "egress/relay.h"
 #include "egress/terminated.h"
 
@@ -55,9 +56,12 @@ class Connection : public Waiter {
   void Drop(End& end, size_t bytes);
   void Say(std::string_view bytes);
 
+  static int64_t After(uint32_t ms);
+
   void StepProxy();
   void StepFirstBytes();
   void JudgeHello(std::string_view bytes);
+  void RefuseHello(ClientHello::State state);
   void JudgeRequest(std::string_view bytes);
   void Dial();
   void ConnectNext(int last_error);
@@ -69,7 +73,8 @@ class Connection : public Waiter {
   // Returns false when it closed the connection.
   bool PumpOne(Side from, size_t& budget);
   size_t JudgeBytes(std::string_view bytes);
-  bool LookAtStatusLine(std::string_view bytes);
+  size_t JudgeSecondHello(std::string_view bytes);
+  bool ReadAnswer(std::string_view bytes);
   void FinishRefusing();
   void StepLingering();
 
@@ -78,6 +83,7 @@ class Connection : public Waiter {
   void Linger(std::string_view last_words);
   // Ends both sides in the same way: a reset on one side becomes a reset on the other.
   void Reset(const char* reason);
+  void CutAtByteLimit();
   control::Event MakeEvent(uint8_t what, bool allowed, std::string_view reason) const;
 
   Relay& relay_;
@@ -89,9 +95,10 @@ class Connection : public Waiter {
   bool by_proxy_ = false;
   bool approved_ = false;
   std::unique_ptr<HttpGate> gate_;
-  std::unique_ptr<Terminated> terminated_;  // only where a credential is bound to the destination
-  size_t judged_ = 0;                       // number of leading client bytes that the gate lets pass
-  HttpGate::Verdict refusal_;               // refusal of a later request, sent when the earlier ones are answered
+  std::unique_ptr<SecondHello> second_hello_;  // until the server has answered a ClientHello
+  std::unique_ptr<Terminated> terminated_;     // only where a credential is bound to the destination
+  size_t judged_ = 0;                          // number of leading client bytes that may pass
+  HttpGate::Verdict refusal_;                  // refusal of a later request, sent when the earlier ones are answered
   std::vector<network::Address> addresses_;
   size_t next_address_ = 0;
   std::string address_;  // the address being dialled

@@ -272,7 +272,18 @@ void DnsServer::Bind(const std::string& key, uint32_t address, const Destination
   bind.name = destination.host.name;
   bindings_[bind.id] = {key, destination};
   ++listeners_[key].outstanding;
-  events_.Send(control::Pack(bind));
+  unsent_binds_.push_back(control::Pack(bind));
+  SendBinds();
+}
+
+// The owner answers each Bind before it reads on. With more of them on the way than a socket holds, both processes
+// could wait for the other to read.
+void DnsServer::SendBinds() {
+  while (!unsent_binds_.empty() && unanswered_binds_ < kMaxUnanswered) {
+    ++unanswered_binds_;
+    events_.Send(std::move(unsent_binds_.front()));
+    unsent_binds_.pop_front();
+  }
 }
 
 void DnsServer::TakeListener(const control::Listener& message, std::vector<UniqueFd> fds) {
@@ -280,6 +291,8 @@ void DnsServer::TakeListener(const control::Listener& message, std::vector<Uniqu
   if (found == bindings_.end()) return;
   const Binding binding = std::move(found->second);
   bindings_.erase(found);
+  --unanswered_binds_;
+  SendBinds();
   Listeners& listeners = listeners_[binding.key];
   if (message.error == 0 && fds.size() == 1) {
     relay_.Listen(std::move(fds[0]), binding.destination);

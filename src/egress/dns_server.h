@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -42,6 +43,7 @@ class DnsServer : public Waiter {
   class TcpClient;
   static constexpr size_t kMaxHeld = 256;
   static constexpr size_t kMaxTcpClients = 16;
+  static constexpr size_t kMaxUnanswered = 32;
 
   // Where to send an answer.
   struct Asker {
@@ -78,6 +80,7 @@ class DnsServer : public Waiter {
                   const Asker& asker);
   void Deny(const std::string& name, const network::Decision& decision);
   void Bind(const std::string& key, uint32_t address, const Destination& destination);
+  void SendBinds();
   void Send(const std::vector<uint8_t>& answer, const Asker& asker);
 
   Loop& loop_;
@@ -91,6 +94,8 @@ class DnsServer : public Waiter {
   uint32_t next_client_ = 1;
   size_t held_count_ = 0;
   std::map<uint32_t, Binding> bindings_;
+  std::deque<std::string> unsent_binds_;
+  size_t unanswered_binds_ = 0;
   std::map<std::string, Listeners> listeners_;  // key: a name, or address:port
   std::map<uint32_t, std::unique_ptr<TcpClient>> clients_;
 };

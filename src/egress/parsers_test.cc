@@ -203,6 +203,59 @@ HttpGate Gate(uint16_t port = 80) { return {*network::Host::Parse("web.example")
 
 constexpr std::string_view kGood = "GET / HTTP/1.1\r\nHost: web.example\r\n\r\n";
 
+std::span<const uint8_t> Span(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+const std::string kRetryRandom =
+    "\xCF\x21\xAD\x74\xE5\x9A\x61\x11\xBE\x1D\x8C\x02\x1E\x65\xB8\x91"
+    "\xC2\xA2\x11\x16\x7A\xBB\x8C\x5E\x07\x9E\x09\xE2\xC8\xA8\x33\x9C"s;
+
+std::string ServerHello(const std::string& random) {
+  const std::string body = "\3\3"s + random + "\0\x13\1\0\0\0"s;
+  return Records("\2"s + Number(body.size(), 3) + body, 16384);
+}
+
+TEST(SecondHello, MustNameTheSameServer) {
+  const std::string first = Records(Hello(ServerName("web.example")), 16384);
+  const std::string early = "\x14\3\3\0\1\1\x17\3\3\0\4data"s;
+  for (const char* name : {"web.example", "evil.example"}) {
+    for (const size_t size : {size_t{1}, size_t{100}, size_t{16384}}) {
+      const bool same = std::string_view(name) == "web.example";
+      const std::string second = Records(Hello(ServerName(name)), size), rest = "\x17\3\3\0\1x";
+      SecondHello watch("web.example", first.size());
+      EXPECT_EQ(watch.Judge(Span(first + early + second + rest)).forward, first.size() + early.size());
+      EXPECT_FALSE(watch.ReadAnswer(Span(ServerHello(kRetryRandom).substr(0, 20))));
+      EXPECT_TRUE(watch.ReadAnswer(Span(ServerHello(kRetryRandom))));
+      EXPECT_FALSE(watch.is_over());
+      for (size_t cut = 1; cut < second.size(); ++cut) {
+        const SecondHello::Verdict verdict = watch.Judge(Span(second.substr(0, cut)));
+        EXPECT_EQ(verdict.forward, 0U);
+        EXPECT_EQ(verdict.state, ClientHello::State::kMore);
+      }
+      const SecondHello::Verdict verdict = watch.Judge(Span(second + rest));
+      EXPECT_EQ(verdict.mismatch, !same);
+      EXPECT_EQ(verdict.forward, same ? second.size() + rest.size() : 0);
+      EXPECT_EQ(watch.is_over(), same);
+    }
+  }
+}
+
+TEST(SecondHello, IsOverWhenTheServerAsksForNone) {
+  const std::string first = Records(Hello(ServerName("web.example")), 16384);
+  for (const std::string& answer : {ServerHello(std::string(32, 'r')), "\x15\3\3\0\2\2\x28"s, "HTTP/1.1 400 Bad"s}) {
+    SecondHello watch("web.example", first.size());
+    EXPECT_TRUE(watch.ReadAnswer(Span(answer)));
+    EXPECT_TRUE(watch.is_over());
+    EXPECT_EQ(watch.Judge(Span(first + "anything")).forward, first.size() + 8);
+  }
+  SecondHello fragment("web.example", first.size());
+  EXPECT_TRUE(fragment.ReadAnswer(Span("\x16\3\3\0\1\2"s)));
+  EXPECT_FALSE(fragment.is_over()) << "it could be either";
+  SecondHello other("web.example", first.size());
+  EXPECT_EQ(other.Judge(Span(first + "GET /")).state, ClientHello::State::kNotTls);
+}
+
 TEST(HttpGate, ForwardsWholeRequests) {
   HttpGate gate = Gate();
   const std::string two =

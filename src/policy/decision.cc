@@ -39,8 +39,8 @@ void ChooseRuntime(const DecisionInput& input, Decision& decision) {
                                                       " is not part of this program, which has " + names;
     return;
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const auto* one, const auto* other) { return one->strength < other->strength; });
+  const auto weaker = [](const auto* one, const auto* other) { return one->strength < other->strength; };
+  std::stable_sort(candidates.begin(), candidates.end(), weaker);
   const Limits& limits = input.limits != nullptr ? *input.limits : input.profile->limits;
   for (const RuntimeDescription* one : candidates) {
     decision.given_strength = one->strength;
@@ -53,7 +53,9 @@ void ChooseRuntime(const DecisionInput& input, Decision& decision) {
     if (decision.no_runtime.empty()) decision.no_runtime = obstacle;
   }
   if (decision.no_runtime.empty())
-    decision.no_runtime = "isolation: " + ExplainStrength(decision, *input.profile, candidates.back()->name);
+    decision.no_runtime =
+        "isolation: " + ExplainStrength(decision, *input.profile,
+                                        (*std::max_element(candidates.begin(), candidates.end(), weaker))->name);
 }
 
 }  // namespace

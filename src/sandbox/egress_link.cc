@@ -35,6 +35,7 @@ constexpr char kProgram[] = "caisson-egress-mutable";
 constexpr char kProgram[] = "caisson-egress";
 #endif
 constexpr int64_t kReadyMs = 10'000;
+constexpr int64_t kReadMs = 5'000;  // how long it may leave a full socket unread
 // How long connections that a command left open may go on delivering its data.
 constexpr uint32_t kDeliverMs = 1'000;
 constexpr int64_t kSettleMs = 10'000;
@@ -140,7 +141,16 @@ Status EgressLink::Spawn() {
 
 template <typename Message>
 Status EgressLink::Send(const Message& message, const std::vector<int>& fds) {
-  Status sent = control::SendFrame(control_.get(), control::Pack(message), fds, 0);
+  const std::string frame = control::Pack(message);
+  Status sent = control::SendFrame(control_.get(), frame, fds, MSG_DONTWAIT);
+  if (!sent && sent.error().errno_value == EAGAIN) {
+    // SECURITY: a process that does not read must not hold up the supervisor and its clock.
+    struct pollfd wait {
+      control_.get(), POLLOUT, 0
+    };
+    ::poll(&wait, 1, static_cast<int>(kReadMs));
+    sent = control::SendFrame(control_.get(), frame, fds, MSG_DONTWAIT);
+  }
   return sent ? std::move(sent) : std::move(sent).error().In(kProgram);
 }
 

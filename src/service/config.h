@@ -35,6 +35,8 @@ struct Config {
   int64_t max_queue_per_tenant = 5'000;
   int64_t tenant_concurrency = 0;
   std::map<std::string, int64_t> tenant_limits;
+  int64_t network_connections_per_tenant = 0;
+  int64_t network_bytes_per_tenant = 0;
   int64_t parked = 0;
   std::vector<std::string> python_modules;
 

@@ -67,6 +67,31 @@ std::vector<std::string> MissingRules(const policy::Decision& decision) {
 
 namespace {
 
+// Adds what a job did outside its sandbox to its tenant's account. Denied look-ups count as denied connections; allowed
+// ones reach nothing.
+void CountNetwork(ServiceContext& context, const std::string& tenant, const verify::VerificationResult& result) {
+  const std::string label = "tenant=\"" + LabelValue(tenant) + "\"";
+  int64_t in = 0, out = 0, allowed = 0, denied = 0;
+  for (const verify::CheckRecord& check : result.checks) {
+    for (const NetworkUse& use : check.outcome.network) {
+      in += use.bytes_in;
+      out += use.bytes_out;
+      if (!use.allowed) denied += use.connections;
+      if (use.allowed && use.protocol != "dns" && use.reason == "allowed") allowed += use.connections;
+    }
+  }
+  context.network->Charge(tenant, UnixMillis(), in + out);
+  if (allowed > 0)
+    context.metrics.Add("caisson_network_connections_total", label + ",decision=\"allowed\"",
+                        static_cast<double>(allowed));
+  if (denied > 0)
+    context.metrics.Add("caisson_network_connections_total", label + ",decision=\"denied\"",
+                        static_cast<double>(denied));
+  if (in > 0) context.metrics.Add("caisson_network_bytes_total", label + ",direction=\"in\"", static_cast<double>(in));
+  if (out > 0)
+    context.metrics.Add("caisson_network_bytes_total", label + ",direction=\"out\"", static_cast<double>(out));
+}
+
 // Holds a document in memory while it is short, and writes it to a blob once it is longer.
 class DocumentWriter {
  public:
@@ -367,7 +392,18 @@ Status JobRunner::Attempt() {
   if (!*admitted) return {};
   request.source = {};  // the plan contains it
   sinks.admitted_members = {{"plan_digest", PlanDigest(job.request_digest, **admitted)}, {"attempt", job.attempt}};
+  NetworkQuota::Share network;
+  if (policy::NetworkRules& rules = (*admitted)->plan.profile.network; rules.mode == policy::NetworkMode::kAllowlist) {
+    Result<NetworkQuota::Share> share = context_.network->Take(job.tenant, UnixMillis(), rules.limits);
+    if (!share && share.error().kind == ErrorKind::kDenied) {
+      CAISSON_TRY(const verify::VerificationResult refused, driver.Refuse(share.error(), decision));
+      return End(driver, refused);
+    }
+    if (!share) return std::move(share).error();
+    network = *std::move(share);
+  }
   CAISSON_TRY(verify::VerificationResult result, driver.Run(**std::move(admitted)));
+  CountNetwork(context_, job.tenant, result);
   context_.metrics.Observe("caisson_run_seconds", SecondsSince(begin));
   std::erase_if(result.artifacts, [&](const verify::Artifact& artifact) {
     if (artifact.ref != kNotKept) return false;

@@ -16,6 +16,7 @@
 #include "service/config.h"
 #include "service/live_jobs.h"
 #include "service/metrics.h"
+#include "service/network_quota.h"
 #include "store/store.h"
 #include "verify/admission.h"
 #include "verify/job_message.h"
@@ -35,6 +36,7 @@ struct ServiceContext {
   std::shared_ptr<Changes> changes = std::make_shared<Changes>();
   Metrics metrics;
   ByteBudget large_documents{int64_t{48} << 20};  // bounds large documents in memory: requests being read, dead letters
+  std::unique_ptr<NetworkQuota> network;          // set with the configuration
   LiveJobs live;
 
   verify::RetryPolicy Retry() const {

@@ -9,6 +9,7 @@
 #include "service/documents.h"
 #include "service/live_jobs.h"
 #include "service/metrics.h"
+#include "service/network_quota.h"
 #include "verify/approval.h"
 #include "verify/job_message.h"
 
@@ -150,6 +151,45 @@ TEST(LiveJob, LongOutputIsReadInPieces) {
     }
     EXPECT_TRUE(read == expected.substr(17)) << read.size() << " of " << expected.size();
   }
+}
+
+TEST(NetworkQuota, ATenantsJobsShareIt) {
+  constexpr int64_t kDay = int64_t{24} * 3'600'000;
+  NetworkQuota quota(10, 1'000);
+  const auto limits = [](int64_t connections, int64_t bytes) {
+    policy::NetworkLimits made;
+    made.connections = connections;
+    made.bytes = bytes;
+    return made;
+  };
+  policy::NetworkLimits first = limits(8, 0), second = limits(8, 300), third = limits(1, 0);
+  {
+    const Result<NetworkQuota::Share> a = quota.Take("t", 0, first);
+    ASSERT_TRUE(a);
+    EXPECT_EQ(first.connections, 8);
+    EXPECT_EQ(first.bytes, 1'000);
+    const Result<NetworkQuota::Share> b = quota.Take("t", 0, second);
+    ASSERT_TRUE(b);
+    EXPECT_EQ(second.connections, 2) << "what is left";
+    EXPECT_EQ(second.bytes, 300) << "its own limit";
+    const Result<NetworkQuota::Share> c = quota.Take("t", 0, third);
+    ASSERT_FALSE(c);
+    EXPECT_EQ(c.error().errno_value, EAGAIN) << "the job waits";
+    EXPECT_TRUE(quota.Take("other", 0, third));
+  }
+  quota.Charge("t", 0, 900);
+  ASSERT_TRUE(quota.Take("t", kDay - 1, first)) << "the connections came back";
+  EXPECT_EQ(first.bytes, 100);
+  quota.Charge("t", 0, 100);
+  const Result<NetworkQuota::Share> none = quota.Take("t", kDay - 1, first);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().kind, ErrorKind::kDenied);
+  EXPECT_TRUE(quota.Take("t", kDay, first)) << "another day";
+  NetworkQuota unbounded(0, 0);
+  policy::NetworkLimits own = limits(7, 0);
+  ASSERT_TRUE(unbounded.Take("t", 0, own));
+  EXPECT_EQ(own.connections, 7);
+  EXPECT_EQ(own.bytes, 0);
 }
 
 }  // namespace

@@ -87,15 +87,18 @@ Result<json> Sessions::Apply(const Caller& caller, const std::string& id, const 
     return Error::Conflict("diff_digest: the session has changed since; its changes are now " + digest);
   // Recorded on the disk before the project changes.
   record.diff_digest = digest;
-  CAISSON_TRY_VOID(RecordInAudit(caller, audit::SessionStep::kApplied, record));
-  CAISSON_TRY_VOID(changes.Note(
-      directory, SessionEventType::kApplied,
-      {{"diff_digest", digest}, {"only", apply.options.only}, {"stage", "begun"}, {"actor", caller.subject}}));
+  CAISSON_TRY_VOID(RecordInAudit(caller, audit::SessionStep::kApplyBegun, record));
+  CAISSON_TRY_VOID(changes.Note(directory, SessionEventType::kApplyBegun,
+                                {{"diff_digest", digest}, {"only", apply.options.only}, {"actor", caller.subject}}));
   Result<session::ApplyReport> report = changes.ApplyTo(diff, record, apply.options);
   if (!report || !report->applied) {
     const std::string why = report ? std::to_string(report->conflicts.size()) + " conflicts" : report.error().message;
     CAISSON_TRY_VOID(changes.Note(directory, SessionEventType::kApplyFailed, {{"reason", why}}));
     if (!report) return std::move(report).error();
+  } else {
+    CAISSON_TRY_VOID(RecordInAudit(caller, audit::SessionStep::kApplied, record));
+    CAISSON_TRY_VOID(
+        changes.Note(directory, SessionEventType::kApplied, {{"diff_digest", digest}, {"actor", caller.subject}}));
   }
   // The whole was applied and nothing runs: the session has done its work.
   if (report->applied && apply.options.only.empty() && !changes.IsBusy())

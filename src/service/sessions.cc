@@ -154,7 +154,8 @@ Status Sessions::RecordInAudit(const Caller& caller, audit::SessionStep::Step st
   details.step = step;
   if (!record.reason.empty()) details.reason = audit::OneLine(record.reason);
   details.policy_digest = record.policy_digest;
-  if (step == audit::SessionStep::kApplied || step == audit::SessionStep::kDiscarded)
+  if (step == audit::SessionStep::kApplyBegun || step == audit::SessionStep::kApplied ||
+      step == audit::SessionStep::kDiscarded)
     details.diff_digest = record.diff_digest;
   entry.details = std::move(details);
   return context_.audit_writer->Record(std::move(entry));

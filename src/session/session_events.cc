@@ -59,6 +59,7 @@ constexpr std::array kRules = {
     TypeRule{Type::kPortForwarded, "port_forwarded", false, {}},
     TypeRule{Type::kSessionForked, "session_forked", true, {}},
     TypeRule{Type::kDiffComputed, "diff_computed", false, {Member{"diff_digest", Kind::kSha256}}},
+    TypeRule{Type::kApplyBegun, "apply_begun", true, {Member{"diff_digest", Kind::kSha256}}},
     TypeRule{Type::kApplied, "applied", true, {Member{"diff_digest", Kind::kSha256}}},
     TypeRule{Type::kApplyFailed, "apply_failed", true, {Member{"reason"}}},
     TypeRule{Type::kDiscarded, "discarded", true, {}},

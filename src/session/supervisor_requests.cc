@@ -42,6 +42,7 @@ bool IsClientsEvent(SessionEventType type) {
     case SessionEventType::kFileIn:
     case SessionEventType::kFileOut:
     case SessionEventType::kDiffComputed:
+    case SessionEventType::kApplyBegun:
     case SessionEventType::kApplied:
     case SessionEventType::kApplyFailed:
     case SessionEventType::kDiscarded:
@@ -184,7 +185,7 @@ Supervisor::Reply Supervisor::Dispatch(uint64_t client, const std::string& name,
     if (!type || !IsClientsEvent(*type)) return Error::Invalid("type: not an event of a client");
     CAISSON_TRY(const json* members, verify::RequireMember(message, "", "members"));
     CAISSON_TRY_VOID(verify::ExpectMap(*members, "members", 64));
-    if (*type == SessionEventType::kDiffComputed || *type == SessionEventType::kApplied)
+    if (*type == SessionEventType::kDiffComputed || *type == SessionEventType::kApplyBegun)
       record_.diff_digest = members->value("diff_digest", record_.diff_digest);
     CAISSON_TRY_VOID(Note(*type, *members));
     SaveRecord();

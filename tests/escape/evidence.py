@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -B
 """Writes docs/design/escape-evidence.md: row, technique, wall that stopped it, kernels; and what each removed wall turns red.
 
-  tests/escape/evidence.py --add RESULT.json…   keep the verdicts of `caisson selftest --json` documents
+  tests/escape/evidence.py --add RESULT.json…   keep the verdicts of `caisson selftest --json` documents, and of egress_rows_test.py --json
   tests/escape/evidence.py                      write the page from what is kept
   tests/escape/evidence.py --check              fail when the page is not what would be written
 
@@ -29,6 +29,11 @@ tries (`tests/escape/`, one file each). Each attempt of a row runs first with no
 then in a sandbox, where it must not; Caisson's report and the host's canaries are checked as well. `PASS` means that all
 of that held. An attempt that cannot work on a machine even without a sandbox proves nothing there and is left out of the
 row; a row of which nothing could be tried is a `SKIP`.
+
+The rows from G41 on attack a sandbox with a network. They need name servers and servers outside, so they are suites with a
+network of their own (`tests/escape/egress_rows_test.py` lists the tests of each) and no part of `caisson selftest`. Their
+control is a destination that the rules allow, reached in the same run. They run by root, and most of them in sandboxes of root
+and of an ordinary user: one verdict stands for both. Socket families (G96) and unix sockets (G97) are the rows A14, D01, D02 and D06.
 
 Run it on your machine: `caisson selftest`. The columns 6.1 are Debian 12's own kernel in an emulated machine
 (`CAISSON_VM_ALL=1`). The newer one of its backports, 6.12.95, has no column: under QEMU 7.2 no boot of it reached the
@@ -58,16 +63,20 @@ def add(files):
     KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
+def in_order(rows):
+    return sorted(rows.items(), key=lambda item: (item[0][0], int(item[0][1:])))
+
+
 def page():
     rows = json.loads(KEPT.read_text())["rows"]
     columns = sorted({name for row in rows.values() for name in row["runs"]}, reverse=True)
     lines = ["## Rows", "", "| row | technique | severity | walls | " + " | ".join(columns) + " |", "|---" * (4 + len(columns)) + "|"]
-    for name, row in sorted(rows.items()):
+    for name, row in in_order(rows):
         verdicts = [row["runs"].get(one, {}).get("verdict", "") for one in columns]
         lines.append(f"| {name} | {row['title']} | {row['severity']} | {', '.join(row['walls'])} | {' | '.join(verdicts)} |")
     lines += ["", "## Not shown", ""]
     lines += ["Where a row is not a `PASS`, and why.", "", "| row | kernel and caller | verdict | reason |", "|---|---|---|---|"]
-    for name, row in sorted(rows.items()):
+    for name, row in in_order(rows):
         for one in columns:
             run = row["runs"].get(one, {"verdict": "PASS"})
             if run["verdict"] != "PASS":

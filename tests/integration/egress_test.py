@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -248,6 +249,50 @@ show([sent, answer and answer[:2]])""", seconds=120)
         self.assertLess(len(egress.events), 600)
         self.assertEqual(outside.asked, [], "not one of them left")
 
+    def test_pool_exhausted(self):
+        """A pool of four addresses has one left for names. The second name is refused, the first goes on."""
+        egress = self.start(allow=["a.test", "b.test"], pool=0xC6120000, pool_bits=30, nameservers=[("127.0.0.1", 9)])
+        self.assertEqual(self.inside('show([ask(query(n))[0] for n in ("a.test", "b.test", "a.test")])'), [0, 3, 0])
+        self.assertEqual(egress.wait_event(name="b.test")["reason"], "pool_exhausted")
+
+    def test_more_listeners_than_the_owner_has_answered(self):
+        """Names are asked for faster than listeners are made: only some requests for them wait at the owner."""
+        waiting, most = [], []
+        answer = Egress.bind
+
+        def bind(egress, number, address, port):
+            waiting.append((number, address, port))
+            most.append(len(waiting))
+
+        Egress.bind = bind
+        self.addCleanup(setattr, Egress, "bind", answer)
+        egress = self.start(allow=[f"*.x{i}.test" for i in range(3)], nameservers=[("127.0.0.1", 9)])
+        code = """
+connections = [socket.create_connection(("127.0.0.53", 53), timeout=10) for _ in range(3)]
+for i, s in enumerate(connections):
+    s.sendall(b"".join(struct.pack(">H", len(q)) + q for q in (query(f"n{n}.x{i}.test") for n in range(60))))
+got = [b""] * 3
+for i, s in enumerate(connections):
+    while got[i].count(bytes.fromhex("0000001e0004c612")) < 60: got[i] += s.recv(65536)
+show(True)"""
+        def serve():
+            end = time.monotonic() + SECONDS
+            answered = 0
+            while answered < 180 and time.monotonic() < end:
+                time.sleep(0.002)
+                if waiting and (len(waiting) >= 32 or answered + len(waiting) == 180):
+                    with egress.changed:
+                        batch, waiting[:] = list(waiting), []
+                    for one in batch:
+                        answer(egress, *one)
+                        answered += 1
+
+        server = threading.Thread(target=serve)
+        server.start()
+        self.assertTrue(self.inside(code))
+        server.join(SECONDS)
+        self.assertEqual(max(most), 32)
+
     def test_workload_sits_at_the_address(self):
         """Case 38: own harm only, and an event."""
         egress = self.start(allow=["a.test"], nameservers=[("127.0.0.1", 9)])
@@ -380,6 +425,62 @@ show({{name: talk(a, data) for name, data in cases.items()}})""", seconds=60)
         self.assertEqual(reasons, {"sni_mismatch", "sni_missing", "sni_malformed", "not_tls", "oversized_client_hello", "first_bytes_timeout"})
         self.assertFalse(any(event["allowed"] for event in egress.events if event["what"] == "refused"))
 
+    def test_second_client_hello(self):
+        """A server may ask for a second ClientHello and then takes the name from it: it must be the same name."""
+        retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+        message = b"\3\3" + retry + b"\0" + b"\x13\1" + b"\0" + struct.pack(">HHHHHH", 12, 43, 2, 0x0304, 51, 2) + b"\0\x17"
+        answer = b"\x16\3\3" + struct.pack(">H", len(message) + 4) + b"\2" + struct.pack(">I", len(message))[1:] + message
+        heard = []
+
+        def serve(connection):
+            data = connection.recv(65536)
+            connection.sendall(answer[:7])
+            time.sleep(0.05)
+            connection.sendall(answer[7:])
+            with contextlib.suppress(OSError):
+                while part := connection.recv(65536):
+                    data += part
+                    if b"finished" in data:
+                        connection.sendall(b"served")
+                        break
+            heard.append(data)
+
+        server = self.serve(serve)
+        egress = self.start(allow=[f"tls://web.test:{server.port}"], hosts=[("web.test", "127.0.0.1")])
+        outcomes = self.inside(f"""
+def twice(second, early=b"", at_once=False):
+    with socket.create_connection(("web.test", {server.port}), timeout=10) as s:
+        s.sendall(hello(b"web.test") + early + (second if at_once else b""))
+        got = b""
+        try:
+            while len(got) < {len(answer)}: got += s.recv(65536)
+            if not at_once: s.sendall(second)
+            while part := s.recv(65536): got += part
+        except OSError: pass
+        return got[{len(answer)}:].decode("latin-1")
+ccs, data = b"\\x14\\3\\3\\0\\1\\1", b"\\x17\\3\\3\\0\\5early"
+end = b"\\x17\\3\\3\\0\\x08finished"
+records = b"".join(b"\\x16\\3\\3\\0\\1" + bytes([b]) for b in hello(b"other.test")[5:])
+show([twice(ccs + hello(b"web.test") + end), twice(ccs + hello(b"web.test") + end, data, True),
+      twice(ccs + hello(b"other.test") + end), twice(ccs + hello(b"other.test") + end, data, True), twice(records + end),
+      twice(hello() + end), twice(b"\\x16\\3\\3\\0\\1\\1"), twice(b"GET / HTTP/1.1")])""", seconds=60)
+        self.assertEqual(outcomes[:2], ["served"] * 2)
+        self.assertNotIn("served", outcomes[2:])
+        egress.wait(lambda: len([one for one in egress.events if one["what"] == "closed"]) == 8)
+        self.assertFalse([one for one in heard if b"other.test" in one])
+        reasons = {event["reason"] for event in egress.events if event["what"] == "refused"}
+        self.assertEqual(reasons, {"sni_mismatch", "sni_missing", "first_bytes_timeout", "not_tls"})
+        # The same from a real client and server: the client's first key share is for a group that the server does not take.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.place / "cert.pem", self.place / "key.pem")
+        context.set_ecdh_curve("secp384r1")
+        real = self.serve(lambda connection: (connection.recv(100), connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nretried")), context)
+        self.namespace.close()
+        self.setUp()
+        self.start(allow=[f"tls://web.test:{real.port}"], hosts=[("web.test", "127.0.0.1")])
+        code, out, err = self.namespace.run(["curl", "-sS", "--cacert", str(self.place / "cert.pem"), f"https://web.test:{real.port}/"])
+        self.assertEqual((code, out), (0, b"retried"), err)
+
     def test_openssl_client(self):
         server, egress = self.secure()
         code, _, err = self.namespace.run(["openssl", "s_client", "-connect", f"web.test:{server.port}", "-servername", "other.test"])
@@ -463,6 +564,20 @@ show([first, rest.decode()])""")
             f"GET / HTTP/2.0\r\nHost: {self.host}\r\n\r\n",
             f"GET /\r\nHost: {self.host}\r\n\r\n",
             f"\r\nGET / HTTP/1.1\r\nHost: {self.host}\r\n\r\n",
+            head + "Transfer-Encoding: \xa0chunked\r\n\r\n0\r\n\r\n",
+            head + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            head + "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            head.replace("1.1", "1.0") + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            head + "Content-Length: 0x3\r\n\r\nabc",
+            head + "Content-Length: 3\x0b\r\n\r\nabc",
+            head + "\tContent-Length: 3\r\n\r\nabc",
+            head + "Content-Length: 9999999999999999999\r\n\r\nabc",
+            head + ": x\r\n\r\n",
+            f"GET http://{self.host}@evil.test/ HTTP/1.1\r\nHost: {self.host}\r\n\r\n",
+            f"GET http://evil.test#@{self.host}/ HTTP/1.1\r\nHost: {self.host}\r\n\r\n",
+            f"GET https://{self.host}/ HTTP/1.1\r\nHost: {self.host}\r\n\r\n",
+            f"GET evil.test:80 HTTP/1.1\r\nHost: {self.host}\r\n\r\n",
+            f"POST /ws HTTP/1.1\r\nHost: {self.host}\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\nabc",
         ]
         for request, outcome in zip(bad, self.talk(*bad), strict=True):
             self.assertRegex(outcome, r"(?s)^HTTP/1.1 400 Bad Request.*<end>$", request)
@@ -596,6 +711,25 @@ class DialTest(EgressCase):
         self.assertEqual(self.reach("a.test"), "<reset>")
         event = egress.wait_event(what="refused")
         self.assertEqual((event["reason"], event["rule"]), ("denied_by_rule", "127.0.0.9"))
+
+    def test_name_server_that_is_silent(self):
+        """The connection ends when its time is over, and others are served meanwhile."""
+        silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(silent.close)
+        silent.bind(("127.0.0.1", 0))
+        server = self.serve(echo)
+        egress = self.start(allow=[f"tcp://slow.test:{server.port}", f"tcp://s.test:{server.port}"], hosts=[("s.test", "127.0.0.1")],
+                            nameservers=[silent.getsockname()], connect_ms=1500)  # fmt: skip
+        got = self.inside(f"""
+begin = time.monotonic()
+slow = socket.create_connection(("slow.test", {server.port}), timeout=10)
+fast = talk(("s.test", {server.port}), b"hi", end=True); quick = time.monotonic() - begin
+try: slow.recv(1); outcome = "end"
+except ConnectionResetError: outcome = "reset"
+show([fast, quick < 1, outcome, 1 < time.monotonic() - begin < 8])""")
+        self.assertEqual(got, ["hi<end>", True, "reset", True])
+        event = egress.wait_event(what="refused", name="slow.test")
+        self.assertEqual((event["reason"], event["allowed"]), ("connect_timeout", True))
 
     def test_without_grant(self):
         egress = self.dial({"a.test": [["127.0.0.1"]]}, grants=[])
@@ -740,6 +874,22 @@ sys.stdout.flush()
         self.assertLess(peak, 32 << 10)
         print(f"1000 connections: {peak} KiB at most", file=sys.stderr)
 
+    def test_connections_that_send_nothing(self):
+        """Half-open connections hold their places until their time is over; then others are served again."""
+        server = self.serve(echo)
+        egress = self.start(allow=[f"tls://s.test:{server.port}"], hosts=[("s.test", "127.0.0.1")], max_connections=50)
+        got = self.inside(f"""
+at = ("s.test", {server.port})
+idle = [socket.create_connection(at, timeout=10) for _ in range(50)]
+refused = talk(at, hello(b"s.test"))
+time.sleep(1.6)  # first_bytes_ms
+with socket.create_connection(at, timeout=10) as s:
+    s.sendall(hello(b"s.test")); served = len(s.recv(65536)) > 0
+show([refused, served])""")
+        self.assertEqual(got, ["<reset>", True])
+        self.assertEqual(egress.wait_event(what="refused", reason="first_bytes_timeout")["allowed"], False)
+        self.assertEqual(egress.wait_event(what="refused", reason="connection_limit")["allowed"], False)
+
     def test_rates_and_bounds(self):
         _, egress, at = self.tcp(echo, connections_per_second=5)
         outcomes = self.inside(f'show([talk({at}, b"a", end=True) for _ in range(12)])')
@@ -753,8 +903,9 @@ sys.stdout.flush()
         _, egress, at = self.tcp(echo, max_bytes=1_000_000)
         self.assertIn("<reset>", self.inside(f'show(talk({at}, b"a" * 3000000)[-7:])'))
         self.assertEqual(egress.wait_event(what="closed")["reason"], "byte_limit")
+        self.assertEqual(egress.wait_event(what="refused", reason="byte_limit")["address"], "127.0.0.1", "the connection that was cut")
         self.assertEqual(self.inside(f'show(talk({at}, b"a"))'), "<reset>")
-        self.assertEqual(egress.wait_event(what="refused")["reason"], "byte_limit")
+        self.assertEqual(egress.wait_event(what="refused", address="")["reason"], "byte_limit")
 
     def test_byte_rate(self):
         _, _, at = self.tcp(echo, bytes_per_second=2_000_000)
@@ -778,6 +929,8 @@ class ProcessTest(EgressCase):
             self.assertEqual(status["Uid"].split(), [str(ORDINARY_ID)] * 4 if STARTED_BY_ROOT else [str(os.geteuid())] * 4)
             if STARTED_BY_ROOT:
                 self.assertEqual(status["Groups"].strip(), "")
+                if pid != egress.process.pid:
+                    self.assertEqual(os.listdir(f"/proc/{pid}/fd"), ["3"], "the resolver has its end of one socket and nothing else")
                 kinds = {os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2}
                 self.assertLessEqual(kinds, {"socket", "anon_inode"})
 

@@ -123,6 +123,7 @@ class Limits(Attacking):
             proof = (
                 evidence.get("oom_kill_after", 0) > evidence.get("oom_kill_before", 0)
                 or evidence.get("measured_bytes", 0) > 64 << 20
+                or (evidence.get("container_reason"), evidence["source"]) == ("OOMKilled", "outside")
             )
             self.assertTrue(proof, evidence)
             self.assertEqual(result["exit_code"], 137)

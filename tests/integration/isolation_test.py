@@ -271,12 +271,11 @@ class Inside:
 
     def test_a_runtime_by_name_may_only_strengthen(self):
         self.assertEqual(self.caisson("run", "--runtime", "native", "--", "true").returncode, 0)
-        done = self.caisson("run", "--runtime", "kubernetes", "--", "true")
+        # Not another one instead of the one that is named.
+        unset = {"CAISSON_KUBERNETES": "/nonexistent"}
+        done = self.caisson("run", "--runtime", "kubernetes", "--", "true", env=unset)
         self.assertEqual(done.returncode, 125)
-        self.assertIn("the runtime kubernetes is not part of this program, which has native, oci, gvisor, container, microvm", done.stderr.decode())
-        result = self.verify("print(1)", flags=("--runtime", "kubernetes"))
-        self.assertEqual((result["status"], result["decision"]["runtime"]), ("rejected", None))
-        self.assertIn("container", result["message"])
+        self.assertIn("runtime kubernetes", done.stderr.decode())
         result = self.verify("print(1)", mode="strict", flags=("--runtime", "native"))
         self.assertEqual(result["status"], "rejected")
         self.assertIn("needs the strength gvisor and the runtime native gives native", result["message"])

@@ -56,13 +56,20 @@ class Microvm(CallerCase):
         return [v for v in result["violations"] if v["class"] == failure_class][0]
 
     def test_the_report(self):
-        result = self.attack("import sys\nprint(open('/proc/version').read())\nopen('/usr/planted', 'w')\n")
-        violation = self.violation(result, "FilesystemWriteViolation")
-        self.assertEqual(violation["evidence"]["source"], "inside")
+        source = """
+import os, socket
+print(open('/proc/version').read())
+for attempt in (lambda: socket.create_connection(('192.0.2.1', 80), timeout=5), lambda: open('/usr/planted', 'w')):
+    try: attempt()
+    except OSError as error: print(error)
+"""
+        result = self.attack(source)
+        seen = {violation["class"]: violation["evidence"]["source"] for violation in result["violations"]}
+        self.assertEqual(seen, {"NetworkAccessViolation": "inside", "FilesystemWriteViolation": "inside"}, self.story(result))
         self.assertNotIn(os.uname().release, result["stdout"])
         isolation = result["isolation"]
         self.assertEqual((isolation["runtime"], isolation["cannot_observe"]), ("microvm", []))
-        self.assertEqual((isolation["capabilities"], isolation["no_new_privileges"]), ([], True))
+        self.assertEqual(isolation["capabilities"], [])
         walls = {wall["wall"]: wall for wall in isolation["walls"]}
         self.assertEqual({name for name, wall in walls.items() if wall["state"] != "enforced"}, set(), isolation["walls"])
         emulated = any(line.startswith("accel:") for line in isolation["degraded"])
@@ -93,11 +100,6 @@ class Microvm(CallerCase):
     def test_output(self):
         violation = self.violation(self.attack("while True: print('x' * 4000)\n"), "OutputLimitViolation")
         self.assertEqual(violation["evidence"]["source"], "outside")
-
-    def test_network(self):
-        source = "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=5)\n"
-        violation = self.violation(self.attack(source), "NetworkAccessViolation")
-        self.assertEqual(violation["evidence"]["source"], "inside")
 
     def test_system_call(self):
         source = "import ctypes\nctypes.CDLL(None).syscall(321, 0, 0, 0)\n"  # bpf

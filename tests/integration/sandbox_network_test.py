@@ -347,6 +347,27 @@ show(tried(lambda: talk(("web.test", ports["http"]), request("web.test"))[:15]))
         self.assertLess(len(result["violations"]), 64)
 
 
+    def test_more_names_at_once_than_a_socket_holds(self):
+        """A thousand listeners are asked for at once, and denied names besides: the supervisor and egress must not wait for each other."""
+        rules = ", ".join(f'"http://*.w{number}.test:{self.ports["http"]}"' for number in range(16))
+        (self.files / "profile.yaml").write_text(
+            PROFILE.format(**self.ports).replace("allow: [", f"allow: [{rules}, ") + "on_violation: report\n")
+        got, result = self.python("""
+def question(name):
+    wire = b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\\0"
+    packet = struct.pack(">HHHHHH", 7, 256, 1, 0, 0, 0) + wire + struct.pack(">HH", 1, 1)
+    return struct.pack(">H", len(packet)) + packet
+talk(("web.test", ports["http"]), request("web.test"))
+connections = [socket.create_connection(("127.0.0.53", 53)) for _ in range(16)]
+for i, connection in enumerate(connections):
+    connection.sendall(b"".join(question(f"n{n}.w{i}.test") + question(f"n{n}.e{i}.evil.example") for n in range(64)))
+show(True); sys.stdout.flush(); os._exit(0)""", timeout=45)
+        self.assertTrue(got)
+        self.assertEqual(result["status"], "pass", self.story(result))
+        self.assertEqual(len([use for use in result["network"] if use["name"] == "web.test" and use["protocol"] == "http"]), 1)
+        self.assertGreater(sum(one["count"] for one in result["violations"]), 100)
+
+
 @both_callers
 class Policy(NetworkCase):
     def plan(self, *flags):

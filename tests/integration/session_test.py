@@ -118,6 +118,10 @@ class Life(Sessions):
         self.assertEqual((project / "a.txt").read_text(), "outside\n")
         self.assertEqual((project / "b.txt").read_text(), "one\n")
         self.assertEqual(self.state("torn"), "idle", "a conflict does not end a session")
+        types = [event["type"] for event in self.events("torn")]
+        self.assertIn("apply_begun", types)
+        self.assertIn("apply_failed", types)
+        self.assertNotIn("applied", types, "the log records what did not happen")
         report = json.loads(self.session("apply", "torn", "--json", code=5).stdout)
         self.assertEqual((report["applied"], [one["path"] for one in report["conflicts"]]), (False, ["a.txt"]))
         self.session("apply", "torn", "--only", "b.txt")

@@ -158,6 +158,8 @@ class BareRuntime : public runtime::Runtime {
   }
   Result<std::unique_ptr<runtime::Run>> Start(policy::RunPlan plan) override {
     CAISSON_TRY(runtime::witnessed::LoweredPlan lowered, runtime::witnessed::Lower(plan, Describe()));
+    // Plain namespaces without a cgroup: the agent watches the limits.
+    lowered.agent.watch_limits = lowered.agent.limit_processes_by_rlimit = true;
     CAISSON_TRY(std::unique_ptr<BareContainer> container, BareContainer::Start(agent_));
     return runtime::witnessed::BeginRun(std::move(container), std::move(lowered),
                                         [](const agent::Ready& ready) -> Result<runtime::IsolationReport> {

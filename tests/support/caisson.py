@@ -2,7 +2,8 @@
 
 Nothing here knows how the program works inside. CAISSON_BIN names the program under test. CAISSON_TEST_RUNTIME names
 the runtime that every run and verification uses instead of native. CAISSON_MUST_RUN lists the kinds of tests that may
-not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci, gvisor, docker, microvm, kubernetes.
+not be skipped: root, user, node, java, gcc, git, pytest, jsonschema, bash, escape, wheels, npm, oci, gvisor, docker, microvm,
+kubernetes, egress_clients.
 """
 
 import atexit

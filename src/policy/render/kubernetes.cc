@@ -58,6 +58,8 @@ ordered_json Resources(const Limits& limits, const PodRun* run) {
     // The node's log of the stream has everything that the agent sends, with a time stamp in front of each line.
     most["ephemeral-storage"] = std::to_string(kLogBytes + 64 * limits.output_bytes);
     least["ephemeral-storage"] = "0";
+    // Runs seldom use all CPU they may: a node takes ten times as many. Memory is not shared out twice.
+    least["cpu"] = std::to_string(std::max<int64_t>(10, limits.cpu_millis / 10)) + "m";
   }
   return {{"limits", std::move(most)}, {"requests", std::move(least)}};
 }

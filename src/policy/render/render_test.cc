@@ -534,6 +534,8 @@ TEST(Render, TheJobOfARun) {
   EXPECT_EQ(container["stdinOnce"], true);
   EXPECT_EQ(container["securityContext"]["capabilities"]["drop"], json::array({"ALL"}));
   EXPECT_EQ(container["resources"]["limits"]["memory"], std::to_string(profile.limits.memory_bytes));
+  EXPECT_EQ(container["resources"]["requests"]["memory"], std::to_string(profile.limits.memory_bytes));
+  EXPECT_EQ(container["resources"]["requests"]["cpu"], std::to_string(profile.limits.cpu_millis / 10) + "m");
   EXPECT_EQ(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
   for (const char* off : {"automountServiceAccountToken", "enableServiceLinks", "hostNetwork", "hostUsers"})
     EXPECT_EQ(pod[off], false) << off;

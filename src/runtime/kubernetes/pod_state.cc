@@ -19,6 +19,7 @@ using Container = PodState::Container;
 namespace {
 
 constexpr char kContainer[] = "workload";
+constexpr int kMaxDepth = 64;
 const json kNothing;
 
 const json& At(const json& object, const char* key) {
@@ -33,7 +34,10 @@ std::string Text(const json& object, const char* key) {
 }
 
 Result<json> Parse(std::string_view text) {
-  json document = json::parse(text, nullptr, false);
+  // Deeper values, which no object of the API has, are dropped: what walks through a document needs stack for each
+  // level.
+  const auto keep = [](int depth, json::parse_event_t, json&) { return depth <= kMaxDepth; };
+  json document = json::parse(text, keep, false);
   if (!document.is_object()) return Error::Invalid("the API server sent something that is no JSON object");
   return document;
 }

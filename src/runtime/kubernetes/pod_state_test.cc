@@ -94,6 +94,14 @@ TEST(PodStateTest, WatchEvents) {
   EXPECT_FALSE(ReadWatchLine(line("ERROR", {{"code", 500}, {"message", "broken"}})));
   EXPECT_FALSE(ReadWatchLine(line("ADDED", {{"metadata", "no object"}})));
   EXPECT_FALSE(ReadWatchLine("[]"));
+  const std::string deep = line("ADDED", Pod({}, {{"deep", nullptr}}));
+  const std::string many(1'000'000, '[');
+  EXPECT_FALSE(ReadWatchLine(deep.substr(0, deep.find("null")) + many));
+  const std::string closed = many + std::string(many.size(), ']');
+  const Result<WatchEvent> nested =
+      ReadWatchLine(deep.substr(0, deep.find("null")) + closed + deep.substr(deep.find("null") + 4));
+  ASSERT_TRUE(nested);
+  EXPECT_LT(nested->pod.spec.dump().size(), 200U);
   EXPECT_FALSE(ReadWatchLine("{"));
 }
 

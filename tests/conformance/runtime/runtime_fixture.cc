@@ -36,10 +36,7 @@ const std::map<std::string, std::set<Ability>> kLacking = {
     {"launched", {}},
     {"parked", {}},
     {"zygote", {}},
-    // Plain namespaces without cgroups.
-    {"agent",
-     {Ability::kManyThreads, Ability::kClockBesideSink, Ability::kMemoryLimit, Ability::kProcessLimit,
-      Ability::kCpuTimeLimit}},
+    {"agent", {Ability::kManyThreads, Ability::kClockBesideSink}},
     {"oci", {Ability::kClockBesideSink}},
     {"container", {Ability::kClockBesideSink}},
     {"microvm", {Ability::kManyThreads, Ability::kClockBesideSink}},
