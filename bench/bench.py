@@ -2,8 +2,7 @@
 """Every benchmark of Caisson: ./dev bench [PART…] [OPTIONS].
 
     ./dev bench                     all parts
-    ./dev bench start steady        these: start, python, steady, density, service, sessions,
-                                    queue, egress
+    ./dev bench start steady        these: start, python, steady, density, service, queue, egress
     ./dev bench --rounds 300        three times as many rounds as usual, in all parts
     ./dev bench --publish           and put the tables and the plot into the documents (all parts, nothing quick)
     ./dev bench peers               fetch the peers that Debian does not install (below build/peers)
@@ -32,13 +31,12 @@ import publish
 import python_files
 import queue_store
 import service
-import sessions
 import start
 import steady
 from measure import CAISSON, ROOT, RUNS, caisson_version
 
-PARTS = {"start": start, "python": python_files, "steady": steady, "density": density, "service": service, "sessions": sessions,
-         "queue": queue_store, "egress": egress}
+PARTS = {"start": start, "python": python_files, "steady": steady, "density": density, "service": service, "queue": queue_store,
+         "egress": egress}
 QUICK_ROUNDS = 2
 
 

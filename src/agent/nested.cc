@@ -96,6 +96,7 @@ Status NestedCommand::Start() {
   message.command = execute_.command;
   message.timeout_ms = execute_.timeout_ms;
   message.timeout_name = execute_.timeout_name;
+  message.signal_grace_ms = execute_.timeout_ms;  // the runtime outside counts the grace and stops the command
   message.wants_violations = true;
   if (execute_.terminal) {
     message.io = CommandIo::Kind::kTerminal;

@@ -21,7 +21,8 @@ const std::initializer_list<std::string_view> kTypes = {"admit", "reject",      
                                                         "retry", "dead_letter", "result",   "session"};
 const std::initializer_list<std::string_view> kDecisions = {"granted", "denied", "expired", "requested"};
 const std::initializer_list<std::string_view> kCauses = {"infrastructure_error", "lost_worker"};
-const std::initializer_list<std::string_view> kSessionSteps = {"opened", "stopped", "apply_begun", "applied", "discarded", "removed"};
+const std::initializer_list<std::string_view> kSessionSteps = {"opened",  "stopped",   "apply_begun",
+                                                               "applied", "discarded", "removed"};
 const std::initializer_list<std::string_view> kStatuses = {"pass", "fail", "error", "rejected", "cancelled"};
 
 std::string NameIn(std::initializer_list<std::string_view> names, size_t index) {

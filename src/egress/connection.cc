@@ -71,7 +71,9 @@ void Connection::Ready(unsigned tag, uint32_t events) {
   if ((events & (EPOLLRDHUP | EPOLLHUP)) != 0) end.hung_up = true;
   if ((events & EPOLLOUT) != 0) end.writable = true;
   if (state_ == State::kAsking) {
-    if ((events & (EPOLLERR | EPOLLHUP)) != 0) Close("client_gone");  // the question stays
+    // A client that has closed looks like one that only sends nothing more. Both have left: an approval for one
+    // connection must not be used up by a client that is gone. The question stays.
+    if ((events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0) Close("client_gone");
     return;
   }
   if (state_ == State::kDialling) {
@@ -172,7 +174,8 @@ void Connection::Dial() {
     relay_.loop_.SetDeadline(*this, 0);  // the question has one of its own
     const auto state = relay_.questions_.Ask(destination_->host.name, destination_->port,
                                              network::ProtocolName(destination_->protocol), id_);
-    if (state != Questions::State::kPending) TakeVerdict(state == Questions::State::kAllowed);
+    if (state != Questions::State::kPending) return TakeVerdict(state == Questions::State::kAllowed);
+    if (ends_[kClient].hung_up) Close("client_gone");
     return;
   }
   state_ = State::kDialling;

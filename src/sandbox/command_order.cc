@@ -102,7 +102,8 @@ bool FitsOrder(const Command& command) {
   return command.argv.size() + command.env.size() + 2 <= kMaxPointers && CountText(command) <= kMaxCommandBytes;
 }
 
-Status SendCommand(int control_fd, const Command& command, const WorkloadStreams& streams, const CommandMode& mode) {
+Status SendCommand(int control_fd, const Command& command, const WorkloadStreams& streams, const CommandMode& mode,
+                   const std::function<Status()>& on_begun) {
   const std::string text = JoinText(command);
   Header header{};
   header.last = mode.last ? 1 : 0;
@@ -120,6 +121,7 @@ Status SendCommand(int control_fd, const Command& command, const WorkloadStreams
   size_t sent = std::min(text.size(), kPacketBytes);
   struct iovec first[2] = {{&header, sizeof(header)}, {const_cast<char*>(text.data()), sent}};
   if (!SendPacket(control_fd, first, 2, fds, count)) return Error::System(errno, "send PID 1 its command");
+  if (on_begun) CAISSON_TRY_VOID(on_begun());
   while (sent < text.size()) {
     const size_t size = std::min(text.size() - sent, kPacketBytes);
     struct iovec part {

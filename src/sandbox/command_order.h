@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -57,8 +58,10 @@ struct CommandMode {
   uint32_t live = 0;
 };
 
-// Supervisor: orders PID 1 to run the command.
-Status SendCommand(int control_fd, const Command& command, const WorkloadStreams& streams, const CommandMode& mode);
+// Supervisor: orders PID 1 to run the command. `on_begun` is called when the first packet is sent: the rest may have to
+// wait until PID 1 reads.
+Status SendCommand(int control_fd, const Command& command, const WorkloadStreams& streams, const CommandMode& mode,
+                   const std::function<Status()>& on_begun = nullptr);
 
 // Runs: PID 1. The received command; all pointers point into PID 1's command memory.
 struct ReceivedCommand {

@@ -180,7 +180,9 @@ Status InsideFiles::MakeDirectories(const std::string& path, mode_t mode) const 
       if (::mkdirat(place.parent.get(), place.name.c_str(), mode & 0777) != 0) {
         const int error = errno;
         // Made meanwhile, or something that is no directory and leads to none.
-        if (error != EEXIST || !Resolve(part, O_PATH | O_DIRECTORY)) return Failed(error, "make the directory", part);
+        const bool in_the_way = error == EEXIST && !Resolve(part, O_PATH | O_DIRECTORY);
+        if (in_the_way && end != std::string::npos) return Failed(ENOTDIR, "make the directory", path);
+        if (in_the_way || error != EEXIST) return Failed(error, "make the directory", part);
       }
     }
     if (end == std::string::npos) return {};

@@ -101,12 +101,13 @@ Result<LiveCommand> LiveSupervision::Begin(const Command& command, const LiveCom
   const uint32_t number = last_number_ + 1;
   CommandMode mode;
   mode.live = number;
-  CAISSON_TRY_VOID(SendCommand(sandbox_.first_.control(), command, ends.workload, mode));
+  // PID 1 waits for its first command at the socket, and for all later ones by signal. It must read while a command is
+  // sent that is larger than the socket's buffer.
+  const auto wake = [&]() -> Status { return number > 1 ? Wake() : Status(); };
+  CAISSON_TRY_VOID(SendCommand(sandbox_.first_.control(), command, ends.workload, mode, wake));
   last_number_ = number;
   running_[number] = {0, MonotonicNanos(), OomKills()};
   sandbox_.is_quiet_ = false;
-  // PID 1 waits for its first command at the socket, and for all later ones by signal.
-  if (number > 1) CAISSON_TRY_VOID(Wake());
   LiveCommand started;
   started.id = number;
   started.input = std::move(ends.input);

@@ -169,7 +169,8 @@ Result<json> Sessions::StatFile(const Caller& caller, const std::string& id, con
 Status Sessions::MakeDirectory(const Caller& caller, const std::string& id, const std::string& path, int64_t mode) {
   CAISSON_TRY(session::Client client, ConnectTo(caller, Right::kSubmit, id));
   CAISSON_TRY_VOID(AboutPath(client.MakeDirectories(path, mode < 0 ? 0755 : static_cast<mode_t>(mode))));
-  return client.Note("file_in", {{"path", session::BytesToJson(std::string_view(path))}, {"type", "directory"}});
+  return client.Note("file_in",
+                     {{"path", session::BytesToJson(std::string_view(path))}, {"directory", true}, {"bytes", 0}});
 }
 
 Result<Document> Sessions::Recorded(const Caller& caller, const std::string& id, const char* name) {

@@ -29,6 +29,7 @@ using session::SessionDirectory;
 namespace {
 
 constexpr size_t kMaxOwnerBytes = 8192;
+constexpr int64_t kPatienceMs = 60'000;
 constexpr char kTenantPrefix[] = "tenant-";
 
 Error NoSuchSession(const std::string& id) { return Error::NotFound("there is no session " + Quoted(id)); }
@@ -139,6 +140,8 @@ json Sessions::Documented(const session::Record& record, const std::string& tena
 Result<session::Client> Sessions::ConnectTo(const Caller& caller, Right right, const std::string& id) {
   CAISSON_TRY(const SessionDirectory directory, Own(caller, right, id));
   Result<session::Client> client = session::Client::Connect(directory);
+  // A supervisor that hangs must not keep the service's threads.
+  if (client) client->set_patience_ms(kPatienceMs);
   if (client || client.error().kind != ErrorKind::kConflict) return client;
   CAISSON_TRY(const session::Record record, RecordOf(directory));
   return Error::Conflict("the session " + id + " is " + session::NameOf(record.state) +
@@ -176,6 +179,7 @@ Result<json> Sessions::Show(const Caller& caller, const std::string& id) {
   // Only the supervisor knows what is used now. One that is busy or about to end is no reason to say nothing.
   Result<session::Client> client = session::Client::Connect(directory);
   if (!client) return document;
+  client->set_patience_ms(kPatienceMs);
   if (const Result<json> status = client->Call("status")) document["usage"] = status->value("usage", json::object());
   return document;
 }

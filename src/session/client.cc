@@ -53,10 +53,11 @@ Status Client::WaitFor(short events) const {
   struct pollfd wait {
     channel_.fd(), events, 0
   };
-  while (::poll(&wait, 1, -1) < 0) {
+  int ready = 0;
+  while ((ready = ::poll(&wait, 1, static_cast<int>(patience_ms_))) < 0) {
     if (errno != EINTR) return Error::System(errno, "poll");
   }
-  return {};
+  return ready > 0 ? Status() : Status(Error::System(ETIMEDOUT, "wait for the session's supervisor"));
 }
 
 Result<bool> Client::Receive() {

@@ -41,6 +41,9 @@ class Client {
   // kConflict when the session is not alive.
   static Result<Client> Connect(const SessionDirectory& directory);
 
+  // A call that is not answered for this long fails; without it, calls wait.
+  void set_patience_ms(int64_t patience_ms) { patience_ms_ = patience_ms; }
+
   // For waiting; Receive takes what is there.
   int fd() const { return channel_.fd(); }
   // Messages that are not replies. False: the supervisor is gone.
@@ -77,7 +80,8 @@ class Client {
   Channel channel_;
   std::deque<nlohmann::json> events_;
   std::deque<Message> replies_;
-  int dropped_ = 0;  // replies to Tell, still to come
+  int dropped_ = 0;           // replies to Tell, still to come
+  int64_t patience_ms_ = -1;  // none
 };
 
 }  // namespace caisson::session

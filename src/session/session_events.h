@@ -56,8 +56,8 @@ enum class SessionEventType : uint8_t {
 const char* SessionEventName(SessionEventType type);
 std::optional<SessionEventType> SessionEventTypeOf(std::string_view name);
 
-// Whether an event must be on the disk before the action it records: true for approvals, apply_begun and discarded, and for
-// those after which nothing may follow.
+// Whether an event must be on the disk before the action it records: true for approvals, apply_begun and discarded, and
+// for those after which nothing may follow.
 bool IsDurable(SessionEventType type);
 
 struct SessionEvent {

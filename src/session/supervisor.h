@@ -12,10 +12,10 @@
 //   status   the record, the commands, usage
 //   open, stat, list, mkdir, link, remove    files inside (session/client.h)
 //   hold, release    stops every process, so that the layer can be read; ends with the connection, too
-//   note     an event that the client caused: file_in, file_out, diff_computed, apply_begun, applied, discarded, apply_failed
-//   approvals        the questions that wait for an approver; approve (approval, scope) and deny (approval, reason)
-//   answer one forward  port, inside_port: a server inside can be reached at 127.0.0.1 until the connection ends extend
-//   idle_ms, ttl_ms;  stop  reason: the reply comes when nothing of the sandbox is left
+//   note     an event that the client caused: file_in, file_out, diff_computed, apply_begun, applied, discarded,
+//   apply_failed approvals        the questions that wait for an approver; approve (approval, scope) and deny
+//   (approval, reason) answer one forward  port, inside_port: a server inside can be reached at 127.0.0.1 until the
+//   connection ends extend idle_ms, ttl_ms;  stop  reason: the reply comes when nothing of the sandbox is left
 #pragma once
 
 #include <cstdint>

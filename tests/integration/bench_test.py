@@ -17,9 +17,9 @@ sys.path.insert(0, str(ROOT / "bench"))
 import plot
 import publish
 
-PARTS = ["start", "python", "steady", "density", "service", "sessions", "queue", "egress"]
+PARTS = ["start", "python", "steady", "density", "service", "queue", "egress"]
 OURS = {"start": "caisson", "python-trivial": "caisson", "steady-gcc": "caisson", "density-start": "alone", "service-sqlite": "sandbox",
-        "sessions-exec": "session", "egress-connect": "caisson"}
+        "egress-connect": "caisson"}
 
 
 class BenchTest(unittest.TestCase):

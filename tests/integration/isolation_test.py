@@ -275,7 +275,7 @@ class Inside:
         unset = {"CAISSON_KUBERNETES": "/nonexistent"}
         done = self.caisson("run", "--runtime", "kubernetes", "--", "true", env=unset)
         self.assertEqual(done.returncode, 125)
-        self.assertIn("runtime kubernetes", done.stderr.decode())
+        self.assertIn("/nonexistent", done.stderr.decode())
         result = self.verify("print(1)", mode="strict", flags=("--runtime", "native"))
         self.assertEqual(result["status"], "rejected")
         self.assertIn("needs the strength gvisor and the runtime native gives native", result["message"])

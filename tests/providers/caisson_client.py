@@ -245,8 +245,9 @@ class Session:
                 return None
 
     def _result(self, document):
+        # A command of this API ends so only with its session, whose own record may be written a moment later.
         if document["ending"] in ("lost", "cancelled"):
-            self.check()
+            raise SessionGone(409, {"detail": f"the session {self.id} ended while command {document['exec']} ran"})
         stream = {}
         for name in ("stdout", "stderr"):
             encoded = document.get(f"{name}_base64")

@@ -19,7 +19,8 @@ import tempfile
 import time
 import unittest
 
-import microvm
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import microvm  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SCHEMAS = REPOSITORY / "schemas"
@@ -224,6 +225,8 @@ class CallerCase(unittest.TestCase):
         if RUNTIME == "microvm":
             microvm.skip_long(cls.__name__)
             microvm.prepare_or_skip(skip)
+        if RUNTIME == "gvisor" and not shutil.which("runsc"):
+            skip("gvisor", "runsc is not installed")
         if cls.AS_USER and STARTED_BY_ROOT and shutil.which("setpriv") is None:
             skip("user", f"{cls.__name__} needs setpriv (package util-linux)")
         cls.home = workbench().home(cls.AS_USER)

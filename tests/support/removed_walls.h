@@ -47,6 +47,7 @@ inline constexpr Removed kRemoved[] = {
     {"balanced", "limits: {output_bytes: 11MiB}", "limits.output_bytes", true},
     {"balanced", "limits: {scratch_bytes: 513MiB}", "limits.scratch_bytes", true},
     {"balanced", "limits: {scratch_inodes: 65537}", "limits.scratch_inodes", true},
+    {"balanced", "approvals: {network: ask}", "approvals.network", true},
     {"balanced", "network: {mode: allowlist}", "network.mode", true},
     {"balanced", "network: {private_ranges: [10.1.0.0/16]}", "network.private_ranges.10.1.0.0/16", true},
     {"balanced", "network: {limits: {connections: 257}}", "network.limits.connections", true},

@@ -149,12 +149,6 @@ ordered_json Linux(const Profile& profile, const Bundle* bundle) {
     if (kTypes[i] != nullptr && profile.Has(static_cast<Namespace>(i))) namespaces.push_back({{"type", kTypes[i]}});
   }
   std::vector<std::string> masked = MaskedPaths(profile);
-  // A bundle's directories are masked by its mounts.
-  const auto is_mounted = [&](const std::string& path) {
-    return bundle != nullptr && std::any_of(bundle->mounts.begin(), bundle->mounts.end(),
-                                            [&](const BundleMount& mount) { return mount.target == path; });
-  };
-  masked.erase(std::remove_if(masked.begin(), masked.end(), is_mounted), masked.end());
   for (const char* device : kRuntimeDevices) {
     if (bundle != nullptr && std::string_view(device) == "tty") continue;  // as in native sandboxes
     if (std::find(profile.devices.begin(), profile.devices.end(), device) == profile.devices.end())

@@ -104,7 +104,6 @@ class Writer {
     mount.options = "mode=0755,size=" + std::to_string(plan_.limits.scratch_bytes) +
                     ",nr_inodes=" + std::to_string(plan_.limits.scratch_inodes);
     mount.owner = static_cast<uid_t>(input_.first_host_id + sandbox::kInsideUid);
-    MaskDirectories(mount);
     for (const std::string& path : plan_.profile.writable_paths)
       mount.directories.push_back(
           {bundle_.scratch + path.substr(path.rfind('/')), static_cast<mode_t>(path == "/scratch" ? 0755 : 01777)});
@@ -116,18 +115,6 @@ class Writer {
     }
     mounts_.push_back(std::move(mount));
     return {};
-  }
-
-  // With a directory of our own and not by the container program, whose file systems would be in the mount table.
-  void MaskDirectories(PrivateMount& mount) {
-    const std::string empty = bundle_.scratch + "/.empty";
-    mount.directories.push_back({empty});
-    for (const std::string& name : plan_.profile.proc.masked_directories) {
-      const std::string path = "/proc/" + name;
-      struct stat info {};
-      if (::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
-        bundle_.mounts.push_back({empty, path, false, false});
-    }
   }
 
   // For gVisor: the same places, on file systems that this process keeps at hand.

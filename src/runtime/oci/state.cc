@@ -27,6 +27,8 @@ constexpr char kBasePrefix[] = "/run/caisson-";
 constexpr int64_t kRemovalMs = 20'000;
 constexpr size_t kMostSwept = 64;
 constexpr int kCleanupAttempts = 3;
+constexpr char kGroups[] = "/sys/fs/cgroup";
+constexpr int kGroupTries = 200;
 
 std::string DirectoryOf(const std::string& base, int slot) { return base + "/" + std::to_string(slot); }
 
@@ -35,12 +37,27 @@ std::vector<std::string> InvocationFor(std::vector<std::string> program, const s
   return program;
 }
 
+// runsc leaves a group behind when processes of the sandbox are still ending while it removes the group.
+void RemoveGroups(const std::string& id) {
+  std::error_code error;
+  std::vector<std::string> groups = {std::string(kGroups) + "/" + id + ".oci"};
+  for (const auto& entry : std::filesystem::directory_iterator(kGroups, error))
+    groups.push_back(entry.path().string() + "/" + id + ".oci");
+  for (int tries = 0; tries < kGroupTries && !groups.empty(); ++tries) {
+    const auto gone = [](const std::string& group) { return ::rmdir(group.c_str()) == 0 || errno != EBUSY; };
+    groups.erase(std::remove_if(groups.begin(), groups.end(), gone), groups.end());
+    const struct timespec pause { 0, 10'000'000 };
+    if (!groups.empty()) ::nanosleep(&pause, nullptr);
+  }
+}
+
 void Remove(const std::string& base, const std::vector<std::string>& program, int slot) {
   const std::string directory = DirectoryOf(base, slot);
   if (::access(directory.c_str(), F_OK) != 0) return;
   std::vector<std::string> command = InvocationFor(program, directory);
   command.insert(command.end(), {"delete", "--force", "caisson-" + std::to_string(slot)});
   (void)RunProgram(command, {}, {}, kRemovalMs);
+  RemoveGroups("caisson-" + std::to_string(slot));
   std::error_code ignored;
   std::filesystem::remove_all(directory, ignored);
 }

@@ -66,6 +66,7 @@ class WitnessedRun : public Run {
     ended_ = options.last || !executed || executed->run_ended;
     if (!executed) return std::move(executed).error();
     kept_ = std::move(executed->kept);
+    lost_ = executed->agent_lost;
     return std::move(executed->outcome);
   }
 
@@ -74,6 +75,12 @@ class WitnessedRun : public Run {
     sandbox::Collected collected;
     if (kept_) {
       collected = *kept_;
+    } else if (lost_) {
+      // The files were in the container's memory, and that is gone.
+      Collection nothing;
+      for (const std::string& glob : globs)
+        nothing.skipped.push_back(glob + ": the sandbox ended before its files were read");
+      return nothing;
     } else {
       CAISSON_TRY_VOID(agent_->Send(Kind::kCollect, agent::Encode(globs)));
       CAISSON_TRY(const agent::Frame frame, agent_->Await(Kind::kCollected, kCollectMs));
@@ -112,6 +119,7 @@ class WitnessedRun : public Run {
   IsolationReport report_;
   bool ended_ = false;
   std::optional<sandbox::Collected> kept_;  // read before the container was ended
+  bool lost_ = false;                       // the agent, and with it everything inside
 };
 
 }  // namespace

@@ -16,8 +16,8 @@
 namespace caisson::runtime::witnessed {
 
 // Sends the plan and the workspace to the agent and waits until it is ready; the run's report comes from `describe`,
-// which is called then. `more` returns violations that another observer has seen since the last call, and is called until
-// it returns none; may be empty. The command ends with one whose evidence has the answer "killed".
+// which is called then. `more` returns violations that another observer has seen since the last call, and is called
+// until it returns none; may be empty. The command ends with one whose evidence has the answer "killed".
 using DescribeReady = std::function<Result<IsolationReport>(const agent::Ready& ready)>;
 using TakeViolations = std::function<Result<std::vector<Violation>>()>;
 Result<std::unique_ptr<Run>> BeginRun(std::unique_ptr<Container> container, LoweredPlan plan,
