@@ -112,6 +112,8 @@ class Reporter {
     report.no_new_privileges = ready.no_new_privileges;
     report.degraded = ready.degraded;
     report.degraded.insert(report.degraded.end(), given_up_.begin(), given_up_.end());
+    report.degraded.emplace_back(
+        "observation: a change that gVisor's kernel refuses for another reason than its place is not recorded");
     report.cannot_observe = description.CannotObserve();
     report.walls = ListWalls(walls, ready);
     return report;
