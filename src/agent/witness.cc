@@ -136,6 +136,8 @@ Result<Outcome> Witness::Run() {
     if (output_bytes_ > static_cast<uint64_t>(limits_.output_bytes)) EndBy(Ending::kOutputLimit);
   }
   if (lost_) return Error::System(ECONNRESET, "the runtime outside is gone");
+  // Processes that the command left count, too. They are killed next.
+  if (place_.watch && !killed_) place_.watch->Sample(ElapsedMs(), scratch_bytes_);
   Finish();
   Outcome outcome;
   outcome.outcome = std::move(outcome_);

@@ -187,7 +187,7 @@ class Leftovers:
 
     @staticmethod
     def _files():
-        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson-container", "/run/caisson/slots", "/run/caisson/microvm-without-kvm",
+        allowed = {"/run/caisson", "/run/caisson-oci", "/run/caisson-gvisor", "/run/caisson-container", "/run/caisson/slots", "/run/caisson/microvm-without-kvm",
                    f"/tmp/caisson-{ORDINARY_ID}", f"/tmp/caisson-container-{ORDINARY_ID}", f"/tmp/caisson-{os.geteuid()}"}  # fmt: skip
         found = set()
         for top in ("/tmp", "/run", "/run/caisson", "/dev/shm"):

@@ -176,8 +176,10 @@ policy::RuntimeDescription DescribeEngine() {
   engine.strength = policy::Strength::kContainer;
   engine.abilities = {Ability::kObservesWrites, Ability::kObservesNetwork, Ability::kObservesSystemCalls};
   engine.limits.fill(policy::LimitSupport::kEnforced);
-  engine.needed_walls = {"namespaces.pid", "namespaces.mount", "namespaces.network",  "namespaces.ipc",
-                         "namespaces.uts", "capabilities",     "seccomp.filter.none", "no_new_privileges"};
+  // A profile that gives up the user namespace is not what an engine without one is for: the report declares that loss.
+  engine.needed_walls = {"namespaces.user",    "namespaces.pid",      "namespaces.mount",
+                         "namespaces.network", "namespaces.ipc",      "namespaces.uts",
+                         "capabilities",       "seccomp.filter.none", "no_new_privileges"};
   return engine;
 }
 
