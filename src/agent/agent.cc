@@ -233,7 +233,7 @@ Status Agent::Prepare() {
   sandbox::Spec& spec = place_.plan.spec;
   place_.context.spec = &spec;
   place_.context.limit_processes_by_rlimit = plan.limit_processes_by_rlimit;
-  place_.context.kernel_lacks_limits = plan.become_inside_user;
+  place_.context.kernel_lacks_limits = plan.commands_become_user;
   place_.context.landlock_abi = ready_.landlock_abi = spec.landlock ? linux_sys::LandlockAbi() : 0;
   if (spec.landlock && ready_.landlock_abi == 0) {
     const bool guards_workspace = !plan.workspace_is_mounted && !spec.workspace_files_writable;
@@ -253,7 +253,7 @@ Status Agent::Prepare() {
   if (plan.serve_names) {
     CAISSON_TRY(place_.names, OpenNames());
     ready_.serves_names = true;
-    if (plan.become_inside_user && place_.names->dropped() < 0) {
+    if (plan.commands_become_user && place_.names->dropped() < 0) {
       place_.dropped_queries = -1;
       ready_.degraded.emplace_back("names: this kernel does not count look-ups that were dropped");
     }
@@ -286,7 +286,7 @@ Status Agent::Prepare() {
   }
   // What the walls outside left is given up now, unless the processes of the commands give it up: the agent needs
   // nothing.
-  if (!plan.become_inside_user) {
+  if (!plan.commands_become_user) {
     (void)sandbox::steps::LimitCapabilities(place_.context);
     if (const int error = sandbox::steps::DropCapabilities(place_.context); error != 0)
       return Error::System(error, "wall capabilities");

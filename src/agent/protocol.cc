@@ -40,7 +40,7 @@ void DescribePlan(Side& side, Message& plan, std::string& spec) {
   side.Flag("limit_processes_by_rlimit", plan.limit_processes_by_rlimit);
   side.Flag("in_pod", plan.in_pod);
   side.Flag("watch_limits", plan.watch_limits);
-  side.Flag("become_inside_user", plan.become_inside_user);
+  side.Flag("commands_become_user", plan.commands_become_user);
   side.Flag("one_scratch", plan.one_scratch);
   side.Flag("workspace_is_mounted", plan.workspace_is_mounted);
   side.List("mounts", plan.mounts, kMaxMounts, [&](auto& mount) {

@@ -107,7 +107,7 @@ struct Plan {
   bool watch_limits = false;
   // The agent is root of a kernel of its own, with the capabilities that this takes, and gives both up in the process
   // of each command.
-  bool become_inside_user = false;
+  bool commands_become_user = false;
   bool one_scratch = false;           // all writable places are on one file system, also where that cannot be seen
   bool workspace_is_mounted = false;  // the walls show it; else the agent writes it
   std::vector<ShownTree> mounts;

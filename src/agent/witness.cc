@@ -101,7 +101,7 @@ Status Witness::Start() {
     const struct winsize size { execute_.rows, execute_.columns, 0, 0 };
     ::ioctl(ends_.terminal.get(), TIOCSWINSZ, &size);
   }
-  const WorkloadWalls walls{place_.plan.observe, place_.plan.become_inside_user};
+  const WorkloadWalls walls{place_.plan.observe, place_.plan.commands_become_user};
   CAISSON_TRY(workload_, StartWorkload(place_.context, execute_.command, ends_.workload, walls));
   if (!place_.plan.observe) return {};
   sandbox::Observer::Options options;

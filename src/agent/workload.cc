@@ -124,7 +124,7 @@ int CloseOnExec(bool shares_table) {
   ::setsid();
   sandbox::SetupContext& context = *prepared.context;
   for (size_t i = 0; i < std::size(kSteps); ++i) {
-    if ((i == kFilterStep && !prepared.walls.observe) || (i == kUserStep && !prepared.walls.become_inside_user))
+    if ((i == kFilterStep && !prepared.walls.observe) || (i == kUserStep && !prepared.walls.commands_become_user))
       continue;
     if (const int error = kSteps[i].run(context); error != 0) Fail(prepared, Report::kStepFailed, i, error);
   }

@@ -22,8 +22,8 @@ struct StartedWorkload {
 };
 
 struct WorkloadWalls {
-  bool observe = true;              // install the spec's filter and observe
-  bool become_inside_user = false;  // from root, which the agent is then
+  bool observe = true;                // install the spec's filter and observe
+  bool commands_become_user = false;  // from root, which the agent is then
 };
 
 // `context` names the spec and how Landlock is used.

@@ -231,7 +231,7 @@ class GvisorRuntime : public Runtime {
     plan.observe = false;
     plan.spec.landlock = false;
     plan.limit_processes_by_rlimit = true;
-    plan.become_inside_user = true;
+    plan.commands_become_user = true;
     plan.one_scratch = true;
     if (plan.workspace_is_mounted) return places;
     plan.workspace_is_mounted = true;
