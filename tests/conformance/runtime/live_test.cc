@@ -98,6 +98,7 @@ class LiveTest : public RuntimeTest {
  protected:
   void SetUp() override {
     RuntimeTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
     if (!runtime_->Describe().Can(policy::Ability::kSessions)) GTEST_SKIP() << name() << " keeps no sessions";
   }
   std::optional<Live> Open(policy::RunPlan plan) {
