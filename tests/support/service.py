@@ -159,4 +159,9 @@ class Service:
             if self.process is not None:
                 self.kill()
         if self.owns_root:
+            # Sessions outlive their service; those of a directory that goes away have no other end.
+            for pid, command in caisson.processes(marker=f"{self.root}/").items():
+                if b"supervise" in command:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             shutil.rmtree(self.root, ignore_errors=True)
